@@ -1,0 +1,18 @@
+# Decides whether the CUDA backend is built: FSDP_WITH_CUDA.
+set(FSDP_WITH_CUDA OFF)
+if(NOT FSDPCTL_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES ${FSDPCTL_CUDA_ARCHITECTURES})
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+    # CMake 3.25 knows no CUDA standard 20.
+    add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
+    set(FSDP_WITH_CUDA ON)
+  elseif(FSDPCTL_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "FSDPCTL_CUDA=ON, but no CUDA toolkit was found: put nvcc on PATH or set CUDACXX")
+  endif()
+endif()
+message(STATUS "fsdpctl: CUDA backend ${FSDP_WITH_CUDA}")

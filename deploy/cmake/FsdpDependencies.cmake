@@ -1,0 +1,18 @@
+# Everything comes from Debian packages (deploy/packages/install_deps).
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+find_package(absl CONFIG REQUIRED)
+find_package(prometheus-cpp CONFIG REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(yaml-cpp CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+# dnnl-config.cmake insists on OpenCL, which the CPU engine does not use.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
+find_library(GLOO_LIBRARY gloo REQUIRED)
+find_path(GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
+if(FSDPCTL_BUILD_TESTS)
+  find_package(GTest CONFIG REQUIRED)
+endif()

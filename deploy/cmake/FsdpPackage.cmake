@@ -1,0 +1,11 @@
+# Packages: a relocatable .tar.gz and a .deb (cpack -G TGZ | DEB).
+set(CPACK_PACKAGE_NAME fsdpctl)
+set(CPACK_PACKAGE_VENDOR fsdpctl)
+set(CPACK_PACKAGE_CONTACT "the fsdpctl maintainers")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Sharded transformer training as a gRPC service")
+set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_STRIP_FILES ON)
+include(CPack)

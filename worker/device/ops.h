@@ -1,0 +1,210 @@
+#ifndef FSDPCTL_WORKER_DEVICE_OPS_H_
+#define FSDPCTL_WORKER_DEVICE_OPS_H_
+
+// The mathematics of one training step as operations on device memory. Two implementations (cpu,
+// cuda) pass the same contract suite (tests/contract/device_ops_contract_test.cc); the CPU one in
+// fp64 is the truth that both are compared with.
+//
+// Rules that hold for every operation:
+// - It is put into `stream` and may return before it ran; operands must live until it has.
+// - Shapes use T tokens (batch x sequence, sequence fastest), D model dim, F MLP dim, V vocabulary,
+//   Hq/Hkv query/key-value heads, Dh head dim, B sequences, S sequence length.
+// - All matrices of one call share one dtype (f32, bf16 or, on the CPU, f64) unless the operation
+// says
+//   otherwise. Sums and statistics are formed in f32 (f64 when the operands are f64).
+// - `accumulate` = false overwrites the output, true adds to it.
+// - Same inputs give the same bits on every call (no atomics whose order matters).
+// - No allocation: scratch comes from `scratch`, sized by the matching ...ScratchBytes.
+// - T = 0 is legal everywhere: nothing is read, accumulating outputs stay, overwritten sums become
+// 0.
+// - Errors: INVALID_ARGUMENT for shapes, dtypes or strides that do not fit (message names operand
+// and
+//   values); INTERNAL for a failure inside a library, with its call text.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "worker/device/device.h"
+#include "worker/device/tensor.h"
+
+namespace fsdp {
+
+enum class Transpose : bool { kNo, kYes };
+
+// Head geometry of packed projections: a row of `qkv` is Hq query heads, Hkv key heads, Hkv value
+// heads, each Dh elements.
+struct AttentionShape {
+  std::int64_t batch = 0;     // B
+  std::int64_t seq = 0;       // S
+  int num_heads = 0;          // Hq
+  int num_kv_heads = 0;       // Hkv, divides Hq
+  std::int64_t head_dim = 0;  // Dh
+  bool causal = true;
+  float scale = 0;  // of the scores; 0 = 1/sqrt(Dh)
+};
+
+// Device scalars of a step, all-reduced (SUM) over ranks as four f64.
+struct StepStats {
+  double loss_sum;      // sum over valid tokens of -log p(target), natural log
+  double valid_tokens;  // targets that are not kIgnoreTarget
+  double grad_norm_sq;  // of the unnormalised gradient sum (divide by valid_tokens^2)
+  double nonfinite;     // > 0 if any gradient element was NaN or Inf
+};
+inline constexpr std::int32_t kIgnoreTarget = -100;
+
+// Written by FinishStats, read by AdamW on the device; the host reads it one step late.
+struct UpdateScalars {
+  float grad_scale;  // 1/valid_tokens x clip factor: multiplies every summed gradient element
+  float skip;        // 1 = leave parameters and moments alone (no valid token, or non-finite)
+  float grad_norm;   // of the normalised gradient, before clipping
+  float loss;        // mean over valid tokens; 0 when there are none
+};
+
+struct AdamWOptions {
+  float lr = 0, beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F;
+  std::int64_t step = 1;  // 1-based, for bias correction
+};
+
+// A run of a shard with one weight decay.
+struct DecaySegment {
+  std::int64_t begin = 0, end = 0;  // elements of the shard
+  float weight_decay = 0;
+};
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // out[M,N] (+)= op(a)[M,K] op(b)[K,N] + bias[N]. f32 accumulation. `out` may be f32 while a and b
+  // are bf16. `bias` may be empty; it has a's dtype. K = 0 gives zeros (or leaves out when
+  // accumulating).
+  virtual absl::Status MatMul(Stream& stream, const Matrix& a, Transpose trans_a, const Matrix& b,
+                              Transpose trans_b, const Vector& bias, const Matrix& out,
+                              bool accumulate) = 0;
+
+  // out[T,D] = table[token, :] (+ positions[t % seq, :] when `positions` is not empty). Token ids
+  // must be in [0, V): the data layer has checked them.
+  virtual absl::Status EmbeddingForward(Stream& stream, std::span<const std::int32_t> tokens,
+                                        const Matrix& table, const Matrix& positions,
+                                        std::int64_t seq, const Matrix& out) = 0;
+  // d_table[V,D] (f32 or dout's dtype) += dout[T,D] by token; d_positions[S,D] likewise when not
+  // empty. Deterministic: rows of one token are added in order of t.
+  virtual absl::Status EmbeddingBackward(Stream& stream, std::span<const std::int32_t> tokens,
+                                         const Matrix& dout, std::int64_t seq,
+                                         const Matrix& d_table, const Matrix& d_positions,
+                                         bool accumulate) = 0;
+
+  // sum = x + delta (when delta is not empty; `sum` may alias x; empty delta: sum is x, not
+  // written); y = sum * rstd * weight, rstd[T] f32 (f64 for f64 operands) = 1/sqrt(mean(sum^2) +
+  // eps).
+  virtual absl::Status RmsNormForward(Stream& stream, const Matrix& x, const Matrix& delta,
+                                      const Vector& weight, double eps, const Matrix& sum,
+                                      const Matrix& y, const Vector& rstd) = 0;
+  // dx[T,D] = gradient of the above with respect to sum (+ residual[T,D] when not empty; dx may
+  // alias residual or dy); d_weight[D] (f32 or x's dtype) (+)=.
+  virtual absl::Status RmsNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
+                                       const Vector& weight, const Vector& rstd,
+                                       const Matrix& residual, const Matrix& dx,
+                                       const Vector& d_weight, bool accumulate,
+                                       std::span<std::byte> scratch) = 0;
+  virtual std::size_t NormBackwardScratchBytes(std::int64_t tokens, std::int64_t dim) const = 0;
+  // As RmsNorm with mean subtracted and a bias added; mean[T] and rstd[T] are kept.
+  virtual absl::Status LayerNormForward(Stream& stream, const Matrix& x, const Matrix& delta,
+                                        const Vector& weight, const Vector& bias, double eps,
+                                        const Matrix& sum, const Matrix& y, const Vector& mean,
+                                        const Vector& rstd) = 0;
+  virtual absl::Status LayerNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
+                                         const Vector& weight, const Vector& mean,
+                                         const Vector& rstd, const Matrix& residual,
+                                         const Matrix& dx, const Vector& d_weight,
+                                         const Vector& d_bias, bool accumulate,
+                                         std::span<std::byte> scratch) = 0;
+
+  // Rotates the query and key heads of qkv[T, (Hq+2Hkv)Dh] in place by position t % S: pairs are
+  // (i, i + Dh/2) as in Hugging Face's llama. cos, sin: [S, Dh/2] f32 (f64 for f64 operands).
+  // `inverse` rotates back (the backward pass).
+  virtual absl::Status Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
+                            const Matrix& cos, const Matrix& sin, bool inverse) = 0;
+
+  // out[T, Hq Dh] = softmax(scale q k^T, masked) v per head; lse[B,Hq,S] f32 (f64) = log-sum-exp of
+  // the scaled scores, kept for backward. With `causal`, logits of a position are bit-equal
+  // whatever later tokens hold.
+  virtual absl::Status AttentionForward(Stream& stream, const Matrix& qkv,
+                                        const AttentionShape& shape, const Matrix& out,
+                                        const Vector& lse, std::span<std::byte> scratch) = 0;
+  // d_qkv[T, (Hq+2Hkv)Dh] from d_out[T, Hq Dh]; overwrites.
+  virtual absl::Status AttentionBackward(Stream& stream, const Matrix& d_out, const Matrix& qkv,
+                                         const Matrix& out, const Vector& lse,
+                                         const AttentionShape& shape, const Matrix& d_qkv,
+                                         std::span<std::byte> scratch) = 0;
+  virtual std::size_t AttentionScratchBytes(const AttentionShape& shape, DType dtype,
+                                            bool backward) const = 0;
+
+  // h[T,F] = silu(gate) * up where gate_up[T,2F] = [gate | up].
+  virtual absl::Status SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) = 0;
+  // d_gate_up[T,2F] from dh[T,F]; d_gate_up may alias gate_up.
+  virtual absl::Status SwiGluBackward(Stream& stream, const Matrix& dh, const Matrix& gate_up,
+                                      const Matrix& d_gate_up) = 0;
+  virtual absl::Status SiluForward(Stream& stream, const Matrix& x, const Matrix& y) = 0;
+  // dx may alias dy.
+  virtual absl::Status SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
+                                    const Matrix& dx) = 0;
+  // The tanh form (GPT-2's gelu_new).
+  virtual absl::Status GeluForward(Stream& stream, const Matrix& x, const Matrix& y) = 0;
+  virtual absl::Status GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
+                                    const Matrix& dx) = 0;
+
+  // out[N] (+)= sum over rows of x[T,N]; out f32 or x's dtype (bias gradients).
+  virtual absl::Status ColumnSum(Stream& stream, const Matrix& x, const Vector& out,
+                                 bool accumulate, std::span<std::byte> scratch) = 0;
+  virtual std::size_t ColumnSumScratchBytes(std::int64_t rows, std::int64_t cols) const = 0;
+  // y = a + b, elementwise; y may alias either.
+  virtual absl::Status Add(Stream& stream, const Matrix& a, const Matrix& b, const Matrix& y) = 0;
+
+  // logits[T,V] become d(sum of losses)/d(logits) in place (not divided by the token count);
+  // ignored rows become 0. stats->loss_sum and ->valid_tokens are added to. With `loss_only` logits
+  // are left alone.
+  virtual absl::Status CrossEntropy(Stream& stream, const Matrix& logits,
+                                    std::span<const std::int32_t> targets, StepStats* stats,
+                                    bool loss_only, std::span<std::byte> scratch) = 0;
+  virtual std::size_t CrossEntropyScratchBytes(std::int64_t tokens, std::int64_t vocab) const = 0;
+
+  // to += from, both of `size` elements; `to` f32 (or f64), `from` any of f32, bf16, f64.
+  virtual absl::Status Accumulate(Stream& stream, const Vector& from, const Vector& to) = 0;
+  // to = from with rounding to nearest even where it narrows.
+  virtual absl::Status Cast(Stream& stream, const Vector& from, const Vector& to) = 0;
+
+  // stats->grad_norm_sq += sum of squares, stats->nonfinite += 1 if any element is not finite.
+  virtual absl::Status GradStats(Stream& stream, const Vector& grad, StepStats* stats,
+                                 std::span<std::byte> scratch) = 0;
+  virtual std::size_t GradStatsScratchBytes(std::int64_t size) const = 0;
+  // scalars from the all-reduced stats. max_norm <= 0: no clipping.
+  virtual absl::Status FinishStats(Stream& stream, const StepStats* stats, float max_norm,
+                                   UpdateScalars* scalars) = 0;
+
+  // One AdamW update of a shard (decoupled decay, as torch.optim.AdamW): master, m, v, grad are f32
+  // (or all f64) of equal size; `compute` (bf16, may be empty) receives the rounded new weights.
+  // Elements outside every segment are padding and are left alone.
+  virtual absl::Status AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
+                             const Vector& grad, const Vector& compute,
+                             std::span<const DecaySegment> segments, const AdamWOptions& options,
+                             const UpdateScalars* scalars) = 0;
+  // The same with the master kept as `compute` (bf16, the rounded weight) plus `remainder` (u16):
+  // exactly the f32 value, 16 bytes a parameter with m, v and grad. master f32 bits = (bf16 bits <<
+  // 16) + the remainder taken as signed 16-bit.
+  virtual absl::Status AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
+                                  const Vector& m, const Vector& v, const Vector& grad,
+                                  std::span<const DecaySegment> segments,
+                                  const AdamWOptions& options, const UpdateScalars* scalars) = 0;
+  // f32 <-> (bf16, u16 remainder), exact both ways for finite values.
+  virtual absl::Status SplitMaster(Stream& stream, const Vector& master, const Vector& compute,
+                                   const Vector& remainder) = 0;
+  virtual absl::Status JoinMaster(Stream& stream, const Vector& compute, const Vector& remainder,
+                                  const Vector& master) = 0;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_DEVICE_OPS_H_
