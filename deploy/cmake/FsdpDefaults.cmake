@@ -34,6 +34,10 @@ endif()
 # fsdp_test(NAME name SOURCES a_test.cc... LIBS targets... [LABELS l...] [TIMEOUT seconds])
 # A GoogleTest executable registered with ctest. Labels: unit, contract, parity, fault, e2e; `core` marks
 # what the sanitizer runs take, `threads` what the thread sanitizer takes.
+# Built by the sanitizer runs: the tests labelled core and threads.
+add_custom_target(core_tests)
+add_custom_target(thread_tests)
+
 function(fsdp_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS;DEPENDS" ${ARGN})
   add_executable(${T_NAME} ${T_SOURCES})
@@ -49,6 +53,12 @@ function(fsdp_test)
     set(T_TIMEOUT 120)
   endif()
   set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT})
+  if("core" IN_LIST T_LABELS)
+    add_dependencies(core_tests ${T_NAME})
+  endif()
+  if("threads" IN_LIST T_LABELS)
+    add_dependencies(thread_tests ${T_NAME})
+  endif()
 endfunction()
 
 # Executables that are installed land in one folder, so that they find each other.
