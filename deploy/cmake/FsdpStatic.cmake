@@ -1,0 +1,37 @@
+# FSDPCTL_STATIC: points Debian's imported targets at the static libraries that lie beside the shared ones,
+# which keeps CMake's link graph. What has no static library in Debian (prometheus-cpp, gloo, oneDNN) is
+# carried in lib/ beside bin/: see FsdpPackage.cmake.
+function(fsdp_retarget_static target)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "INTERFACE_LIBRARY" OR type STREQUAL "EXECUTABLE")
+    return()
+  endif()
+  get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
+  foreach(property IMPORTED_LOCATION ${configurations})
+    if(NOT property STREQUAL "IMPORTED_LOCATION")
+      set(property IMPORTED_LOCATION_${property})
+    endif()
+    get_target_property(shared ${target} ${property})
+    if(shared)
+      string(REGEX REPLACE "\\.so(\\.[0-9.]+)?$" ".a" static "${shared}")
+      if(EXISTS ${static})
+        set_target_properties(${target} PROPERTIES ${property} ${static})
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
+get_property(imported DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
+foreach(target IN LISTS imported)
+  if(target MATCHES "^(absl|gRPC|c-ares|protobuf|ZLIB|OpenSSL|SQLite)::")
+    fsdp_retarget_static(${target})
+  endif()
+endforeach()
+
+find_library(RE2_STATIC libre2.a)
+if(TARGET re2::re2 AND RE2_STATIC)
+  set_target_properties(re2::re2 PROPERTIES INTERFACE_LINK_LIBRARIES "${RE2_STATIC};Threads::Threads")
+endif()
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
+# DT_RPATH, not DT_RUNPATH: the libraries in lib/ need each other too.
+add_link_options(-Wl,--disable-new-dtags)
