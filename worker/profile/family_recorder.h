@@ -1,0 +1,119 @@
+#ifndef FSDPCTL_WORKER_PROFILE_FAMILY_RECORDER_H_
+#define FSDPCTL_WORKER_PROFILE_FAMILY_RECORDER_H_
+
+// Counts what every launch does, by kernel family: launches, FLOPs and bytes counted from shapes,
+// and seconds where the launch runs on the calling thread (CPU) or a profiler adds them (CUDA).
+// From these and the ceilings measured at start comes the verdict: what bounds a family.
+//
+// Thread rule: one FamilyRecorder belongs to the step thread; Totals returns a copy.
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "fsdp/v1/job.pb.h"
+
+namespace fsdp {
+
+enum class KernelFamily : std::uint8_t {
+  kEmbedding,
+  kNorm,
+  kMatMulQkv,
+  kMatMulAttnOut,
+  kMatMulMlp,
+  kMatMulHead,
+  kRope,
+  kAttention,
+  kActivation,
+  kLoss,
+  kOptimizer,
+  kReduce,   // sums over rows, gradient norms
+  kCopy,     // casts, additions, transfers
+  kGather,   // collectives; bytes are those received
+  kScatter,  // bytes are those sent
+};
+inline constexpr int kNumKernelFamilies = 15;
+
+// "embedding", "matmul.qkv", "gather", ...: the metric label.
+const char* NameOf(KernelFamily family);
+constexpr bool IsCommunication(KernelFamily family) {
+  return family == KernelFamily::kGather || family == KernelFamily::kScatter;
+}
+
+struct FamilyTotals {
+  double seconds = 0;
+  std::int64_t launches = 0;
+  double flops = 0;
+  double bytes = 0;
+};
+using FamilyTable = std::array<FamilyTotals, kNumKernelFamilies>;
+
+class FamilyRecorder {
+ public:
+  // With `time_launches` each launch is timed on the calling thread (the CPU's compute stream runs
+  // work there and then).
+  explicit FamilyRecorder(bool time_launches) : time_launches_(time_launches) {}
+
+  void Add(KernelFamily family, double seconds, double flops, double bytes) {
+    FamilyTotals& totals = table_[static_cast<std::size_t>(family)];
+    totals.seconds += seconds;
+    totals.flops += flops;
+    totals.bytes += bytes;
+    ++totals.launches;
+  }
+  // Seconds that were measured elsewhere (events, a profiler), without a launch.
+  void AddSeconds(KernelFamily family, double seconds) {
+    table_[static_cast<std::size_t>(family)].seconds += seconds;
+  }
+  [[nodiscard]] bool time_launches() const { return time_launches_; }
+  // Since creation.
+  [[nodiscard]] const FamilyTable& totals() const { return table_; }
+
+ private:
+  bool time_launches_;
+  FamilyTable table_{};
+};
+
+// Runs one launch and credits it. `fn` returns absl::Status.
+template <typename Fn>
+absl::Status Launch(FamilyRecorder& recorder, KernelFamily family, double flops, double bytes,
+                    Fn&& fn) {
+  if (!recorder.time_launches()) {
+    recorder.Add(family, 0, flops, bytes);
+    return std::forward<Fn>(fn)();
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  absl::Status status = std::forward<Fn>(fn)();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  recorder.Add(family, elapsed.count(), flops, bytes);
+  return status;
+}
+
+// What the device sustains, measured when the trainer starts.
+struct Ceilings {
+  double flops_per_second = 0;  // of matmuls in the job's dtype
+  double bytes_per_second = 0;  // of memory, read plus written
+};
+
+struct Verdict {
+  v1::Bound bound = v1::BOUND_UNSPECIFIED;
+  double compute_ratio = 0;  // of the ceilings, 0..1
+  double memory_ratio = 0;
+  std::string remedy;
+};
+
+// Memory-bound: compute < 25 % and memory > 75 % of the ceilings; compute-bound: > 75 % and < 50 %.
+// Communication families are communication-bound; launches below ~20 us on average with both ratios
+// under 25 % are latency-bound; the rest is balanced. Without seconds the bound is unspecified.
+Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings);
+
+// The table as the protocol's records, families that never ran left out, largest time first.
+void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings,
+                    google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_PROFILE_FAMILY_RECORDER_H_
