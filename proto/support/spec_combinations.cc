@@ -1,0 +1,309 @@
+// What fields mean together: impossible and doubtful combinations.
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "proto/support/spec_fields.h"
+#include "proto/support/spec_names.h"
+#include "proto/support/spec_validate.h"
+#include "proto/support/status.h"
+#include "worker/plan/model_config.h"
+
+namespace fsdp::spec {
+namespace {
+
+constexpr int kBytesVocabulary = 256;
+constexpr int kMaxRanks = 4096;
+
+// "1, 2, 4, ..., 64": the divisors of `number`, shortened.
+std::string Divisors(std::int64_t number, std::int64_t limit) {
+  std::vector<std::string> divisors;
+  for (std::int64_t i = 1; i <= std::min(number, limit) && divisors.size() < 12; ++i) {
+    if (number % i == 0) divisors.push_back(absl::StrCat(i));
+  }
+  return absl::StrJoin(divisors, ", ");
+}
+
+std::string NearestDivisor(std::int64_t number, std::int64_t wanted) {
+  for (std::int64_t distance = 0; distance < number; ++distance) {
+    if (wanted > distance && number % (wanted - distance) == 0)
+      return absl::StrCat(wanted - distance);
+    if (number % (wanted + distance) == 0) return absl::StrCat(wanted + distance);
+  }
+  return "";
+}
+
+// A message of ResolveModel, "spec.model.dim = 7: must be even; spec.model.numHeads: is required",
+// as one finding for each field.
+void AddModelStatus(const absl::Status& status, Findings* findings) {
+  constexpr std::string_view kPrefix = "spec.model";
+  const std::string message(status.message());
+  bool found = false;
+  for (const auto& part_view : absl::StrSplit(message, "; spec.")) {
+    std::string part(part_view);
+    if (found) part = absl::StrCat("spec.", part);
+    found = true;
+    const std::size_t colon = part.find(": ");
+    if (!part.starts_with(kPrefix) || colon == std::string::npos) {
+      findings->Error("spec.model", part);
+      continue;
+    }
+    const std::string subject = part.substr(0, colon);
+    const std::size_t equals = subject.find(" = ");
+    findings->Error(subject.substr(0, equals), part.substr(colon + 2),
+                    {equals == std::string::npos ? "" : subject.substr(equals + 3), "", ""});
+  }
+}
+
+void CheckHeads(const v1::ModelSpec& model, Findings* findings) {
+  const std::int64_t dim = model.dim();
+  const std::int64_t heads = model.num_heads();
+  if (model.has_dim() && model.has_num_heads() && !model.has_head_dim() && dim > 0 && heads > 0 &&
+      dim % heads != 0) {
+    findings->Error("spec.model.numHeads",
+                    absl::StrCat("must divide dim ", dim, ", unless headDim is given"),
+                    {absl::StrCat(heads), Divisors(dim, 4096), NearestDivisor(dim, heads)});
+  }
+  const std::int64_t kv_heads = model.num_kv_heads();
+  if (model.has_num_kv_heads() && heads > 0 && kv_heads > 0 && heads % kv_heads != 0) {
+    findings->Error("spec.model.numKvHeads", absl::StrCat("must divide numHeads ", heads),
+                    {absl::StrCat(kv_heads), Divisors(heads, heads),
+                     NearestDivisor(heads, std::min(kv_heads, heads))});
+  }
+}
+
+// The resolved model against the data it is fed.
+void CheckModelAndData(const ModelConfig& model, const v1::JobSpec& spec, Findings* findings) {
+  const auto& data = spec.data();
+  if (data.source() == v1::DATA_SOURCE_TEXT && model.vocab_size < kBytesVocabulary) {
+    findings->Error("spec.model.vocabSize",
+                    absl::StrCat("bytes of text need at least ", kBytesVocabulary),
+                    {absl::StrCat(model.vocab_size), "", absl::StrCat(kBytesVocabulary)});
+  }
+  const bool is_next_token = data.targets() == v1::TARGET_KIND_NEXT_TOKEN;
+  if (!model.causal && is_next_token) {
+    const bool synthetic = data.source() == v1::DATA_SOURCE_SYNTHETIC;
+    findings->Warning(
+        "spec.data.targets",
+        "with mask full every position sees the token it must predict: the loss will "
+        "mean nothing",
+        {"next_token", synthetic ? "targets independent, or mask causal" : "mask causal", ""});
+  }
+  if (model.position == PositionKind::kRope && model.max_positions > 0 &&
+      data.sequence_length() > model.max_positions) {
+    findings->Warning("spec.data.sequenceLength",
+                      absl::StrCat("is longer than the model's maxPositions ", model.max_positions),
+                      {absl::StrCat(data.sequence_length()), "", ""});
+  }
+  if (model.position == PositionKind::kLearned && data.sequence_length() > model.max_positions) {
+    findings->Error(
+        "spec.data.sequenceLength",
+        absl::StrCat("is longer than the model's maxPositions ", model.max_positions),
+        {absl::StrCat(data.sequence_length()), absl::StrCat("1..", model.max_positions), ""});
+  }
+}
+
+void CheckLimits(const v1::JobSpec& spec, Findings* findings) {
+  const auto& limits = spec.limits();
+  std::vector<std::string> given;
+  if (limits.max_steps() != 0) given.emplace_back("maxSteps");
+  if (limits.max_tokens() != 0) given.emplace_back("maxTokens");
+  if (limits.max_passes() != 0) given.emplace_back("maxPasses");
+  if (given.size() > 1) {
+    findings->Error("spec.limits",
+                    absl::StrCat(absl::StrJoin(given, " and "), " are given; keep exactly one"));
+  }
+  if (given.empty()) {
+    findings->Error("spec.limits", "must say when the job ends",
+                    {"", "exactly one of maxSteps, maxTokens, maxPasses", ""});
+  }
+  if (limits.max_passes() != 0 && spec.data().source() == v1::DATA_SOURCE_SYNTHETIC) {
+    findings->Error("spec.limits.maxPasses", "synthetic data has no end; use maxSteps or maxTokens",
+                    {absl::StrCat(limits.max_passes()), "", ""});
+  }
+}
+
+void CheckSchedule(const v1::JobSpec& spec, Findings* findings) {
+  const auto& schedule = spec.optimizer().schedule();
+  const std::int64_t max_steps = spec.limits().max_steps();
+  if (max_steps > 0 && schedule.warmup_steps() > max_steps) {
+    findings->Error("spec.optimizer.schedule.warmupSteps",
+                    absl::StrCat("is more than limits.maxSteps ", max_steps),
+                    {absl::StrCat(schedule.warmup_steps()), absl::StrCat("0..", max_steps), ""});
+  }
+  if (schedule.type() != v1::SCHEDULE_TYPE_CONSTANT) return;
+  if (schedule.decay_steps() > 0) {
+    findings->Error("spec.optimizer.schedule.decaySteps", "a constant schedule does not decay",
+                    {absl::StrCat(schedule.decay_steps()), "type linear, cosine or wsd", ""});
+  }
+  if (schedule.min_lr_ratio() > 0) {
+    findings->Error("spec.optimizer.schedule.minLrRatio", "a constant schedule does not decay",
+                    {absl::StrCat(schedule.min_lr_ratio()), "type linear, cosine or wsd", ""});
+  }
+}
+
+bool HasValidationData(const v1::DataSpec& data) {
+  return data.validation_fraction() > 0 || !data.validation_path().empty();
+}
+
+}  // namespace
+
+void CheckModel(const v1::TrainingJob& job, Findings* findings) {
+  const auto& model = job.spec().model();
+  if (!job.spec().has_model()) return;
+  if (!model.preset().empty() && !model.config_path().empty()) {
+    findings->Error("spec.model", "preset and configPath are both given; keep one");
+    return;
+  }
+  if (model.preset().empty() && model.config_path().empty() &&
+      model.family() == v1::MODEL_FAMILY_UNSPECIFIED) {
+    findings->Error("spec.model.family", "is required, unless a preset names it",
+                    {"", "minillm, llama", ""});
+    return;
+  }
+  if (!model.preset().empty()) {
+    const std::vector<std::string> presets = PresetNames();
+    if (std::find(presets.begin(), presets.end(), model.preset()) == presets.end()) {
+      findings->Error("spec.model.preset", "is not a known preset",
+                      {absl::StrCat("\"", Shorten(model.preset()), "\""),
+                       absl::StrJoin(presets, ", "), NearestName(model.preset(), presets)});
+      return;
+    }
+  }
+  CheckHeads(model, findings);
+  if (findings->HasErrorUnder("spec.model")) return;
+  const absl::StatusOr<ModelConfig> config = ResolveModel(model);
+  if (!config.ok()) {
+    AddModelStatus(config.status(), findings);
+  } else if (job.spec().has_data()) {
+    CheckModelAndData(*config, job.spec(), findings);
+  }
+}
+
+void CheckData(const v1::TrainingJob& job, Findings* findings) {
+  const auto& data = job.spec().data();
+  if (!job.spec().has_data()) return;
+  const bool synthetic = data.source() == v1::DATA_SOURCE_SYNTHETIC;
+  const bool reads_files =
+      data.source() == v1::DATA_SOURCE_TOKENS || data.source() == v1::DATA_SOURCE_TEXT;
+  if (reads_files && data.path().empty()) {
+    findings->Error("spec.data.path", "is required, unless source is synthetic");
+  }
+  if (synthetic && !data.path().empty()) {
+    findings->Error("spec.data.path", "synthetic data is not read from a path; remove it",
+                    {absl::StrCat("\"", Shorten(data.path()), "\""), "", ""});
+  }
+  if (synthetic && !data.validation_path().empty()) {
+    findings->Error("spec.data.validationPath",
+                    "synthetic data is validated on synthetic data; remove it",
+                    {absl::StrCat("\"", Shorten(data.validation_path()), "\""), "", ""});
+  }
+  if (data.validation_fraction() > 0 && !data.validation_path().empty()) {
+    findings->Error("spec.data.validationFraction", "validationPath is given too; keep one of them",
+                    {absl::StrCat(data.validation_fraction()), "", ""});
+  }
+  if (!synthetic && data.source() != v1::DATA_SOURCE_UNSPECIFIED &&
+      data.targets() == v1::TARGET_KIND_INDEPENDENT) {
+    findings->Error("spec.data.targets", "only synthetic data has independent targets",
+                    {"independent", "next_token", ""});
+  }
+  if (data.validation_path() == data.path() && !data.path().empty()) {
+    findings->Warning("spec.data.validationPath", "is the training data itself",
+                      {absl::StrCat("\"", Shorten(data.path()), "\""), "", ""});
+  }
+}
+
+void CheckTraining(const v1::TrainingJob& job, Findings* findings) {
+  const auto& spec = job.spec();
+  const auto& train = spec.train();
+  if (spec.has_train() && train.global_batch() == 0 && train.global_batch_tokens() == 0) {
+    findings->Error("spec.train.globalBatch", "is required, unless globalBatchTokens is given",
+                    {"", RangeWords(RuleOf("spec.train.globalBatch")), ""});
+  }
+  if (train.global_batch() != 0 && train.global_batch_tokens() != 0) {
+    findings->Error("spec.train.globalBatchTokens", "globalBatch is given too; keep one of them",
+                    {absl::StrCat(train.global_batch_tokens()), "", ""});
+  }
+  const std::int64_t global_batch = train.global_batch();
+  if (global_batch > 0 && train.micro_batch() > global_batch) {
+    findings->Error("spec.train.microBatch",
+                    absl::StrCat("is more than globalBatch ", global_batch),
+                    {absl::StrCat(train.micro_batch()), absl::StrCat("1..", global_batch), ""});
+  }
+  if (spec.has_data() && !HasValidationData(spec.data())) {
+    constexpr std::string_view kNoData = "there is no validation data";
+    const std::string remedy = "set data.validationFraction or data.validationPath";
+    if (train.evaluate_every_steps() > 0) {
+      findings->Error("spec.train.evaluateEverySteps", std::string(kNoData),
+                      {absl::StrCat(train.evaluate_every_steps()), remedy, ""});
+    }
+    if (train.evaluate_sequences() > 0) {
+      findings->Error("spec.train.evaluateSequences", std::string(kNoData),
+                      {absl::StrCat(train.evaluate_sequences()), remedy, ""});
+    }
+    if (spec.checkpoint().keep_best()) {
+      findings->Error("spec.checkpoint.keepBest", std::string(kNoData), {"true", remedy, ""});
+    }
+  }
+  if (spec.precision().reduce() == v1::PRECISION_D_TYPE_BF16 &&
+      spec.precision().parameters() == v1::PRECISION_D_TYPE_FP32) {
+    findings->Error("spec.precision.reduce", "fp32 parameters need fp32 gradients",
+                    {"bf16", "fp32, or parameters bf16", "fp32"});
+  }
+  CheckSchedule(spec, findings);
+  if (spec.has_limits()) CheckLimits(spec, findings);
+}
+
+void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
+  const auto& spec = job.spec();
+  const auto& checkpoint = spec.checkpoint();
+  if (checkpoint.dir().empty()) {
+    const std::string message = "needs checkpoint.dir";
+    if (checkpoint.every_steps() > 0) {
+      findings->Error("spec.checkpoint.everySteps", message,
+                      {absl::StrCat(checkpoint.every_steps()), "", ""});
+    }
+    if (checkpoint.keep_every_steps() > 0) {
+      findings->Error("spec.checkpoint.keepEverySteps", message,
+                      {absl::StrCat(checkpoint.keep_every_steps()), "", ""});
+    }
+    if (checkpoint.keep_best())
+      findings->Error("spec.checkpoint.keepBest", message, {"true", "", ""});
+  }
+  if (!checkpoint.resume_from().empty() && !spec.model().init_from().empty()) {
+    findings->Error("spec.checkpoint.resumeFrom",
+                    "model.initFrom is given too; resuming brings the weights: keep one");
+  }
+  const auto& resources = spec.resources();
+  const std::int64_t world =
+      static_cast<std::int64_t>(resources.nodes()) * resources.devices_per_node();
+  if (!findings->HasErrorUnder("spec.resources") && world > kMaxRanks) {
+    findings->Error("spec.resources", absl::StrCat("nodes x devicesPerNode = ", world, " ranks"),
+                    {"", absl::StrCat("1..", kMaxRanks), ""});
+  }
+  if (resources.min_ranks() > 0 && resources.max_ranks() > 0 &&
+      resources.min_ranks() > resources.max_ranks()) {
+    findings->Error("spec.resources.minRanks",
+                    absl::StrCat("is more than maxRanks ", resources.max_ranks()),
+                    {absl::StrCat(resources.min_ranks()), "", ""});
+  }
+  const auto& policy = spec.failure_policy();
+  if (policy.backoff_initial_seconds() > policy.backoff_max_seconds()) {
+    findings->Error("spec.failurePolicy.backoffInitialSeconds",
+                    absl::StrCat("is more than backoffMaxSeconds ", policy.backoff_max_seconds()),
+                    {absl::StrCat(policy.backoff_initial_seconds()), "", ""});
+  }
+  for (int i = 0; i < policy.rules_size(); ++i) {
+    const auto& rule = policy.rules(i);
+    if (rule.exit_codes().empty() && rule.signals().empty() && rule.causes().empty() &&
+        rule.phases().empty() && rule.log_regex().empty()) {
+      findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "]"),
+                      "matches every failure; give exitCodes, signals, causes, phases or logRegex");
+    }
+  }
+}
+
+}  // namespace fsdp::spec

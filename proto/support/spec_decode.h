@@ -1,0 +1,27 @@
+#ifndef FSDPCTL_PROTO_SUPPORT_SPEC_DECODE_H_
+#define FSDPCTL_PROTO_SUPPORT_SPEC_DECODE_H_
+
+// From untyped nodes to the message, by reflection, with every problem of names and types; and the
+// --set values, which change the nodes before they are decoded.
+//
+// Thread rule: pure functions.
+
+#include <string>
+#include <vector>
+
+#include "proto/support/spec.h"
+#include "proto/support/spec_document.h"
+
+namespace fsdp::spec {
+
+// Applies one "path=value" to the document. Problems are appended to `issues`.
+void ApplySet(const std::string& set_text, const SpecOptions& limits, Node* root,
+              std::vector<SpecIssue>* issues);
+
+// Reads `root` into `job`; what has no problem is set. Places go to `source`.
+void DecodeJob(const Node& root, v1::TrainingJob* job, SourceMap* source,
+               std::vector<SpecIssue>* issues);
+
+}  // namespace fsdp::spec
+
+#endif  // FSDPCTL_PROTO_SUPPORT_SPEC_DECODE_H_

@@ -1,0 +1,283 @@
+#include "proto/support/spec_document.h"
+
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fsdp::spec {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// Length of the well-formed UTF-8 sequence at the front of `text`, 0 when there is none.
+std::size_t Utf8Length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if (!IsContinuation(text[i])) return 0;
+  }
+  // Over-long forms, surrogates and code points past U+10FFFF.
+  if (lead == 0xE0 && byte(1) < 0xA0) return 0;
+  if (lead == 0xED && byte(1) >= 0xA0) return 0;
+  if (lead == 0xF0 && byte(1) < 0x90) return 0;
+  if (lead == 0xF4 && byte(1) >= 0x90) return 0;
+  return length;
+}
+
+// Line and column of byte offsets; columns count characters.
+class Lines {
+ public:
+  explicit Lines(std::string_view text) : text_(text) {
+    starts_.push_back(0);
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (text[i] == '\n') starts_.push_back(i + 1);
+    }
+  }
+
+  SourceMap::Place At(std::size_t line, std::size_t column_bytes) const {
+    line = std::min(line, starts_.size() - 1);
+    const std::size_t end = std::min(starts_[line] + column_bytes, text_.size());
+    int column = 1;
+    for (std::size_t i = starts_[line]; i < end; ++i) column += IsContinuation(text_[i]) ? 0 : 1;
+    return {static_cast<int>(line) + 1, column, ""};
+  }
+
+  SourceMap::Place AtOffset(std::size_t offset) const {
+    const auto after = std::upper_bound(starts_.begin(), starts_.end(), offset);
+    const std::size_t line = static_cast<std::size_t>(after - starts_.begin()) - 1;
+    return At(line, offset - starts_[line]);
+  }
+
+  SourceMap::Place AtMark(const YAML::Mark& mark) const {
+    if (mark.is_null()) return {1, 1, ""};
+    return At(static_cast<std::size_t>(mark.line), static_cast<std::size_t>(mark.column));
+  }
+
+ private:
+  std::string_view text_;
+  std::vector<std::size_t> starts_;
+};
+
+SpecIssue IssueAt(const SourceMap::Place& place, std::string message, std::string allowed = "") {
+  SpecIssue issue;
+  issue.line = place.line;
+  issue.column = place.column;
+  issue.message = std::move(message);
+  issue.allowed = std::move(allowed);
+  return issue;
+}
+
+// Bytes that no spec holds: malformed UTF-8 and control characters.
+bool CheckBytes(std::string_view text, const Lines& lines, std::vector<SpecIssue>* issues) {
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = Utf8Length(text.substr(i));
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (length == 0) {
+      issues->push_back(
+          IssueAt(lines.AtOffset(i), absl::StrCat("byte 0x", absl::Hex(byte, absl::kZeroPad2),
+                                                  " is not UTF-8; save the file as UTF-8")));
+      return false;
+    }
+    if ((byte < 0x20 && byte != '\n' && byte != '\r' && byte != '\t') || byte == 0x7F) {
+      issues->push_back(IssueAt(
+          lines.AtOffset(i),
+          absl::StrCat("control character 0x", absl::Hex(byte, absl::kZeroPad2), "; remove it")));
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+// Builds the tree from parse events. After a limit is hit the remaining events are ignored.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  TreeBuilder(std::string_view text, const Lines& lines, const SpecOptions& limits,
+              std::vector<SpecIssue>* issues)
+      : text_(text), lines_(lines), limits_(limits), issues_(issues) {}
+
+  Node Take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Node node = NodeAt(mark, anchor, "");
+    const auto position = static_cast<std::size_t>(std::max(mark.pos, 0));
+    if (position < text_.size()) {
+      const char first = text_[position];
+      node.explicit_null = first == '~' || first == 'n' || first == 'N';
+    }
+    Close(std::move(node));
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    Report(lines_.AtMark(mark), "aliases (*name) are not used in specs; write the value out");
+    Node node;
+    node.place = lines_.AtMark(mark);
+    Close(std::move(node));
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    Node node = NodeAt(mark, anchor, tag);
+    node.kind = Node::Kind::kScalar;
+    node.text = value;
+    node.quoted = tag == "!";
+    Close(std::move(node));
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    Open(mark, tag, anchor, Node::Kind::kList);
+  }
+  void OnSequenceEnd() override { CloseOpen(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    Open(mark, tag, anchor, Node::Kind::kMap);
+  }
+  void OnMapEnd() override { CloseOpen(); }
+
+ private:
+  // A map or list whose end has not come yet, with the key that waits for its value.
+  struct Frame {
+    Node node;
+    bool has_key = false;
+    Node key;
+  };
+
+  void Report(const SourceMap::Place& place, std::string message) {
+    if (!stopped_) issues_->push_back(IssueAt(place, std::move(message)));
+  }
+  void Stop(const SourceMap::Place& place, std::string message) {
+    Report(place, std::move(message));
+    stopped_ = true;
+  }
+
+  Node NodeAt(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
+    Node node;
+    node.place = lines_.AtMark(mark);
+    if (anchor != 0) {
+      Report(node.place, "anchors (&name) are not used in specs; remove it");
+    }
+    if (!tag.empty() && tag != "?" && tag != "!") {
+      Report(node.place, "tags (!name) are not used in specs; remove it");
+    }
+    if (++num_nodes_ > limits_.max_nodes) {
+      Stop(node.place, absl::StrCat("more than ", limits_.max_nodes, " values in one document"));
+    }
+    return node;
+  }
+
+  void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            Node::Kind kind) {
+    Node node = NodeAt(mark, anchor, tag);
+    node.kind = kind;
+    if (static_cast<int>(stack_.size()) >= limits_.max_depth) {
+      Stop(node.place, absl::StrCat("nested more than ", limits_.max_depth, " deep"));
+    }
+    // Once stopped, only the balance of starts and ends still matters.
+    if (stopped_) {
+      ++ignored_depth_;
+      return;
+    }
+    stack_.push_back(Frame{std::move(node), false, {}});
+  }
+
+  void CloseOpen() {
+    if (ignored_depth_ > 0) {
+      --ignored_depth_;
+      return;
+    }
+    Node node = std::move(stack_.back().node);
+    stack_.pop_back();
+    Attach(std::move(node));
+  }
+
+  void Close(Node node) {
+    if (!stopped_) Attach(std::move(node));
+  }
+
+  void Attach(Node node) {
+    if (stack_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Frame& frame = stack_.back();
+    if (frame.node.kind == Node::Kind::kList) {
+      frame.node.items.push_back(std::move(node));
+    } else if (!frame.has_key) {
+      if (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kList) {
+        Report(node.place, "a key must be a name, not a list or an object");
+      }
+      frame.key = std::move(node);
+      frame.has_key = true;
+    } else {
+      frame.node.members.push_back(
+          Member{std::move(frame.key.text), frame.key.place, std::move(node)});
+      frame.has_key = false;
+    }
+  }
+
+  std::string_view text_;
+  const Lines& lines_;
+  const SpecOptions& limits_;
+  std::vector<SpecIssue>* issues_;
+  std::vector<Frame> stack_;
+  Node root_;
+  int num_nodes_ = 0;
+  int ignored_depth_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+bool CheckText(std::string_view text, const SpecOptions& limits, std::vector<SpecIssue>* issues) {
+  if (text.size() > limits.max_bytes) {
+    issues->push_back(IssueAt(
+        {1, 1, ""}, absl::StrCat(text.size(), " bytes; at most ", limits.max_bytes, " are read")));
+    return false;
+  }
+  return CheckBytes(text, Lines(text), issues);
+}
+
+Node ReadDocument(std::string_view text, const SpecOptions& limits,
+                  std::vector<SpecIssue>* issues) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  if (!CheckText(text, limits, issues)) return {};
+
+  const Lines lines(text);
+  TreeBuilder builder(text, lines, limits, issues);
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    if (!parser.HandleNextDocument(builder)) return {};
+    Node root = builder.Take();
+    std::vector<SpecIssue> ignored;
+    TreeBuilder rest(text, lines, limits, &ignored);
+    if (parser.HandleNextDocument(rest)) {
+      issues->push_back(
+          IssueAt(rest.Take().place, "a second document (---) begins; a file holds one job"));
+    }
+    return root;
+  } catch (const YAML::Exception& error) {
+    issues->push_back(IssueAt(lines.AtMark(error.mark), absl::StrCat("syntax: ", error.msg)));
+  }
+  return builder.Take();
+}
+
+}  // namespace fsdp::spec

@@ -1,0 +1,102 @@
+#include "proto/support/spec_names.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace fsdp::spec {
+namespace {
+
+constexpr std::string_view kUnspecified = "UNSPECIFIED";
+
+std::size_t PrefixLength(const google::protobuf::EnumDescriptor& type) {
+  return type.value(0)->name().size() - kUnspecified.size();
+}
+
+std::string Normalised(std::string_view name) {
+  std::string normalised;
+  for (const char c : name) {
+    if (c != '_' && c != '-')
+      normalised.push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
+  }
+  return normalised;
+}
+
+// Optimal string alignment distance.
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replace = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replace});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string ShortEnumName(const google::protobuf::EnumDescriptor& type, int number) {
+  const auto* value = type.FindValueByNumber(number);
+  if (value == nullptr) return absl::StrCat(number);
+  return absl::AsciiStrToLower(value->name().substr(PrefixLength(type)));
+}
+
+std::vector<std::string> ShortEnumNames(const google::protobuf::EnumDescriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 1; i < type.value_count(); ++i) {
+    names.push_back(ShortEnumName(type, type.value(i)->number()));
+  }
+  return names;
+}
+
+const google::protobuf::EnumValueDescriptor* FindEnumValue(
+    const google::protobuf::EnumDescriptor& type, std::string_view name) {
+  const std::string upper = absl::AsciiStrToUpper(std::string(name));
+  const std::string prefix = type.value(0)->name().substr(0, PrefixLength(type));
+  const auto* value = type.FindValueByName(upper.starts_with(prefix) ? upper : prefix + upper);
+  return value == nullptr || value->number() == 0 ? nullptr : value;
+}
+
+std::string NearestName(std::string_view name, const std::vector<std::string>& names) {
+  constexpr std::size_t kLongestName = 64;  // nothing longer is a slip of the finger
+  if (name.empty() || name.size() > kLongestName) return "";
+  const std::string wanted = Normalised(name);
+  const std::size_t limit = std::max<std::size_t>(1, std::min<std::size_t>(3, wanted.size() / 3));
+  std::size_t best = limit + 1;
+  std::string nearest;
+  for (const std::string& candidate : names) {
+    const std::size_t distance = EditDistance(wanted, Normalised(candidate));
+    if (distance < best) {
+      best = distance;
+      nearest = candidate;
+    }
+  }
+  return nearest;
+}
+
+std::string Shorten(std::string_view text, std::size_t max_bytes) {
+  std::size_t end = std::min(text.size(), max_bytes);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) {
+    --end;
+  }
+  std::string shown;
+  for (const char c : text.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      absl::StrAppendFormat(&shown, "\\x%02x", byte);
+    } else {
+      shown.push_back(c);
+    }
+  }
+  return end < text.size() ? shown + "..." : shown;
+}
+
+}  // namespace fsdp::spec
