@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "worker/device/device.h"
@@ -44,6 +45,10 @@ class Communicator {
   // Done on `stream` once every rank's has been reached.
   virtual absl::Status Barrier(Stream& stream) = 0;
 
+  // Names what the next collectives carry ("layers.3"), for flight recorders; has no other effect.
+  virtual void SetLabel(std::string_view label) { static_cast<void>(label); }
+
+  // Every pending and later collective here returns ABORTED; peers see this rank as gone.
   virtual void Abort(const std::string& reason) = 0;
   [[nodiscard]] virtual absl::Status Health() const = 0;
 };
