@@ -1,0 +1,138 @@
+#include "worker/data/byte_stream.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/status.h"
+
+namespace fsdp {
+namespace {
+
+std::int64_t ModifiedNs(const struct stat& info) {
+  return static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& path) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    const bool hidden = it->path().filename().string().front() == '.';
+    if (!hidden && it->is_regular_file(error)) paths.push_back(it->path().string());
+  }
+  if (error) return ErrnoToStatus(error.value(), absl::StrCat("opendir(", path, ")"));
+  if (paths.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.path: the folder ", path, " holds no files"));
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) return FilesOfFolder(path);
+    return std::vector<std::string>{path};
+  }
+  const int error = errno;
+  if (path.find_first_of("*?[") != std::string::npos) {
+    glob_t found{};
+    std::vector<std::string> paths;
+    if (::glob(path.c_str(), 0, nullptr, &found) == 0) {
+      paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);  // sorted by glob
+    }
+    ::globfree(&found);
+    if (!paths.empty()) return paths;
+    return absl::NotFoundError(absl::StrCat("data.path: no file matches ", path));
+  }
+  return Annotate(ErrnoToStatus(error, absl::StrCat("stat(", path, ")")), "data.path");
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ByteStream>> ByteStream::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> paths, Expand(path));
+  std::shared_ptr<ByteStream> stream(new ByteStream);
+  stream->path_ = path;
+  for (const std::string& file : paths) RETURN_IF_ERROR(stream->AddFile(file));
+  return stream;
+}
+
+ByteStream::~ByteStream() {
+  for (const File& file : files_) ::close(file.fd);
+}
+
+absl::Status ByteStream::AddFile(const std::string& path) {
+  // O_NONBLOCK: a FIFO in the place of a file must not hang the open.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    return Annotate(ErrnoToStatus(errno, absl::StrCat("open(", path, ")")), "data.path");
+  }
+  struct stat info{};
+  const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!regular) {
+    ::close(fd);
+    return absl::InvalidArgumentError(absl::StrCat("data.path: ", path, " is not a regular file"));
+  }
+  files_.push_back({path, fd, size_bytes_, info.st_size, ModifiedNs(info)});
+  size_bytes_ += info.st_size;
+  return absl::OkStatus();
+}
+
+const ByteStream::File& ByteStream::FileAt(std::int64_t offset) const {
+  const auto after =
+      std::upper_bound(files_.begin(), files_.end(), offset,
+                       [](std::int64_t at, const File& file) { return at < file.begin; });
+  return *(after - 1);
+}
+
+std::string ByteStream::Describe(std::int64_t offset) const {
+  const File& file = FileAt(offset);
+  return absl::StrFormat("%s, byte %d", file.path, offset - file.begin);
+}
+
+absl::Status ByteStream::ReadAt(std::int64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const File& file = FileAt(offset);
+    const std::int64_t in_file = offset - file.begin;
+    const auto wanted =
+        std::min<std::size_t>(bytes.size(), static_cast<std::size_t>(file.size_bytes - in_file));
+    const ssize_t got = ::pread(file.fd, bytes.data(), wanted, in_file);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s: %s; it had %d bytes when training began", Describe(offset),
+          got == 0 ? "the file ends here now" : std::strerror(errno), file.size_bytes));
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ByteStream::CheckUnchanged() const {
+  for (const File& file : files_) {
+    struct stat info{};
+    if (::fstat(file.fd, &info) != 0) return ErrnoToStatus(errno, "fstat(" + file.path + ")");
+    if (info.st_size != file.size_bytes || ModifiedNs(info) != file.modified_ns) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s changed while training runs (%d bytes at the start, %d now): restart the job with "
+          "the data left alone",
+          file.path, file.size_bytes, info.st_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdp
