@@ -111,30 +111,40 @@ enum class KeepPolicy : std::uint8_t {
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
 
-// Buffers of one block. T tokens of a micro-batch; kept ones live until the block's backward.
-struct BlockBuffers {
-  KeepPolicy keep = KeepPolicy::kAll;
-  BufferId x = kNoBuffer;            // [T, D] input of the block
-  BufferId norm1_stats = kNoBuffer;  // rstd[T] (and mean[T])
-  BufferId qkv = kNoBuffer;          // [T, (Hq+2Hkv)Dh] after rope
+// What backward reads of a block's forward. T tokens of a micro-batch.
+struct BlockTape {
+  BufferId norm1_stats = kNoBuffer;  // rstd[T], then mean[T] for LayerNorm
+  BufferId qkv = kNoBuffer;          // [T, (Hq+2Hkv)Dh], rotated
   BufferId attn = kNoBuffer;         // [T, Hq Dh]
   BufferId lse = kNoBuffer;          // [B, Hq, S]
-  BufferId x2 = kNoBuffer;           // [T, D] after attention
+  BufferId x2 = kNoBuffer;           // [T, D] residual stream after attention
   BufferId norm2_stats = kNoBuffer;
   BufferId mlp_in = kNoBuffer;  // [T, 2F or F]
-  BufferId delta = kNoBuffer;   // [T, D] the MLP's output, added by the next stage
-  // Work of forward: [T, D] normed input, [T, D] attention's output, [T, F] activation.
-  BufferId forward_normed1 = kNoBuffer, forward_attn_out = kNoBuffer;
-  BufferId forward_normed2 = kNoBuffer, forward_act = kNoBuffer;
-  // Work of backward.
-  BufferId normed1 = kNoBuffer, normed2 = kNoBuffer;  // [T, D] redone
-  BufferId act = kNoBuffer, d_act = kNoBuffer;        // [T, F]
-  BufferId d_mlp_in = kNoBuffer;                      // [T, 2F or F]
-  BufferId d_normed2 = kNoBuffer;                     // [T, D]
-  BufferId d_attn = kNoBuffer;                        // [T, Hq Dh]
-  BufferId d_qkv = kNoBuffer;                         // [T, (Hq+2Hkv)Dh]
-  BufferId d_normed1 = kNoBuffer;                     // [T, D]
-  BufferId forward_scratch = kNoBuffer, backward_scratch = kNoBuffer;
+};
+
+struct BlockBuffers {
+  KeepPolicy keep = KeepPolicy::kAll;
+  BufferId x = kNoBuffer;  // [T, D] input of the block, kept until its backward
+  // `backward` names the same buffers as `forward` where they are kept, else buffers of its own
+  // into which backward redoes the work.
+  BlockTape forward, backward;
+  BufferId delta = kNoBuffer;  // [T, D] the MLP's output, added by the next stage
+  // Work of forward, and of backward where it redoes attention.
+  struct Work {
+    BufferId normed1 = kNoBuffer;   // [T, D]
+    BufferId attn_out = kNoBuffer;  // [T, D]
+    BufferId normed2 = kNoBuffer;   // [T, D]
+    BufferId act = kNoBuffer;       // [T, F]
+    BufferId scratch = kNoBuffer;
+  } forward_work, backward_work;
+  // Gradients.
+  BufferId d_act = kNoBuffer;      // [T, F]
+  BufferId d_mlp_in = kNoBuffer;   // [T, 2F or F]; aliases mlp_in (SwiGLU) or d_act
+  BufferId d_normed2 = kNoBuffer;  // [T, D]
+  BufferId d_attn = kNoBuffer;     // [T, Hq Dh]
+  BufferId d_qkv = kNoBuffer;      // [T, (Hq+2Hkv)Dh]
+  BufferId normed1 = kNoBuffer;    // [T, D] redone for the weight gradient
+  BufferId d_normed1 = kNoBuffer;  // [T, D]
 };
 
 struct HeadBuffers {
@@ -179,8 +189,9 @@ struct Plan {
   std::int64_t shard_elements = 0;
   BufferId master = kNoBuffer, moment1 = kNoBuffer, moment2 = kNoBuffer, gradient = kNoBuffer;
   BufferId compute_weights = kNoBuffer;  // bf16 copy of the shard; absent in f32 and f64
-  std::array<BufferId, 2> reduced{kNoBuffer,
-                                  kNoBuffer};           // where a scatter lands before it is added
+  // Where a scatter lands before it is added to the gradient, in gradient_dtype; absent when every
+  // scatter can write the gradient itself.
+  BufferId reduced = kNoBuffer;
   BufferId tokens = kNoBuffer, targets = kNoBuffer;     // int32 of the rank's share of a step
   BufferId rope_cos = kNoBuffer, rope_sin = kNoBuffer;  // [S, Dh/2]
   BufferId d_x = kNoBuffer;                             // [T, D] gradient of the residual stream

@@ -9,7 +9,8 @@
 //
 // Thread rule: one thread, the device's step thread. All ranks call Create, Step and Evaluate in
 // the same order with the same step numbers; a rank whose share is empty passes empty spans.
-// Lifetime: device, communicators, observer outlive the engine.
+// Each collective is labelled (Communicator::SetLabel) with its unit's name, or "step_stats".
+// Lifetime: device and communicators outlive the engine.
 // After an error of Step or Evaluate the engine is dead: weights may be half updated.
 
 #include <cstdint>
@@ -26,7 +27,6 @@
 #include "worker/optim/schedule.h"
 #include "worker/plan/plan.h"
 #include "worker/profile/family_recorder.h"
-#include "worker/sharding/collective_observer.h"
 
 namespace fsdp {
 
@@ -35,8 +35,6 @@ struct EngineOptions {
   // True: Step waits for the device and returns its own figures. False: it returns the previous
   // step's, so that the host never waits; Flush returns the last.
   bool synchronous = true;
-  // May be null.
-  CollectiveObserver* observer = nullptr;
 };
 
 struct StepInput {

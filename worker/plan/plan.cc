@@ -1,0 +1,267 @@
+#include "worker/plan/plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/status.h"
+#include "worker/plan/plan_internal.h"
+
+namespace fsdp {
+namespace internal {
+
+ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
+                             std::int64_t largest_unit_shard, std::int64_t chunk_tokens) {
+  const ModelConfig& model = input.model;
+  const std::int64_t tokens = micro_batch * input.sequence_length;
+  ScratchSizes sizes;
+  if (input.device == DeviceKind::kCuda) {
+    constexpr std::int64_t kPartials = 264;  // two blocks a multiprocessor
+    // Row sums of d_out x out, and an f32 accumulator of the query gradient.
+    sizes.attention_backward_bytes = tokens * model.num_heads * 4 + tokens * model.q_dim() * 4;
+    sizes.norm_backward_bytes = kPartials * model.dim * 8;
+    sizes.column_sum_bytes = kPartials * std::max(model.qkv_dim(), model.mlp_in_dim()) * 4;
+    sizes.cross_entropy_bytes = chunk_tokens * 16;
+    sizes.grad_stats_bytes = kPartials * 16 + largest_unit_shard / (1 << 20);
+    return sizes;
+  }
+  // Tiles of scores for each thread.
+  sizes.attention_forward_bytes = 1 << 20;
+  sizes.attention_backward_bytes = 2 << 20;
+  sizes.norm_backward_bytes = 16 * model.dim * 8;
+  sizes.column_sum_bytes = 16 * std::max(model.qkv_dim(), model.mlp_in_dim()) * 8;
+  sizes.cross_entropy_bytes = chunk_tokens * 16;
+  sizes.grad_stats_bytes = 4096;
+  return sizes;
+}
+
+}  // namespace internal
+
+namespace {
+
+using internal::AddBuffers;
+using internal::AddMemoryRows;
+using internal::AddSchedule;
+using internal::PlaceBuffers;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+
+std::string Bytes(std::int64_t bytes) {
+  if (bytes >= 1024 * kMiB) return absl::StrFormat("%.2f GiB", bytes / (1024.0 * kMiB));
+  return absl::StrFormat("%.1f MiB", bytes / static_cast<double>(kMiB));
+}
+
+absl::Status Invalid(const char* field, std::int64_t value, const char* remedy) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": ", value, " ", remedy));
+}
+
+absl::Status CheckDTypes(const PlanInput& input) {
+  const DType p = input.parameter_dtype;
+  if (p != DType::kF32 && p != DType::kBf16 && p != DType::kF64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.precision.parameters: ", NameOf(p), " is none of fp32, bf16"));
+  }
+  if (input.reduce_dtype != DType::kF32 && input.reduce_dtype != DType::kBf16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec.precision.reduce: ", NameOf(input.reduce_dtype), " is none of fp32, bf16"));
+  }
+  if (p == DType::kF32 && input.reduce_dtype == DType::kBf16) {
+    return absl::InvalidArgumentError(
+        "spec.precision.reduce: bf16 needs bf16 parameters: use fp32, or parameters: bf16");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInput(const PlanInput& input) {
+  RETURN_IF_ERROR(ValidateModel(input.model));
+  RETURN_IF_ERROR(CheckDTypes(input));
+  if (input.world_size < 1 || input.world_size > 65536) {
+    return Invalid("world size", input.world_size, "is outside 1..65536");
+  }
+  if (input.sequence_length < 1 || input.sequence_length > 1048576) {
+    return Invalid("spec.data.sequence_length", input.sequence_length, "is outside 1..1048576");
+  }
+  const std::int64_t positions = input.model.max_positions;
+  if (positions > 0 && input.sequence_length > positions) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec.data.sequence_length: ", input.sequence_length, " is longer than the model's ",
+        positions, " positions: shorten it or raise spec.model.max_positions"));
+  }
+  if (input.global_batch < 1 || input.global_batch > (std::int64_t{1} << 32)) {
+    return Invalid("spec.train.global_batch", input.global_batch, "is outside 1..4294967296");
+  }
+  if (input.micro_batch < 0) {
+    return Invalid("spec.train.micro_batch", input.micro_batch, "is negative: use 0 or more");
+  }
+  if (input.prefetch < 0 || input.prefetch > 1) {
+    return Invalid("spec.sharding.prefetch", input.prefetch, "is neither 0 nor 1");
+  }
+  if (input.num_communicators < 1 || input.num_communicators > 2) {
+    return Invalid("spec.sharding.communicators", input.num_communicators, "is neither 1 nor 2");
+  }
+  return absl::OkStatus();
+}
+
+void AddUnits(Plan& plan) {
+  std::vector<UnitSpec> specs = UnitsOf(plan.input.model);
+  for (UnitSpec& spec : specs) {
+    UnitPlan unit;
+    // Blocks are alike: one layout serves them all.
+    const bool as_before = plan.units.size() > 1 && spec.name != "head";
+    unit.layout =
+        as_before ? plan.units.back().layout : MakeShardLayout(spec, plan.input.world_size);
+    unit.spec = std::move(spec);
+    unit.shard_offset = plan.shard_elements;
+    plan.shard_elements += unit.layout.shard_elements;
+    plan.parameters += unit.layout.used_elements;
+    plan.units.push_back(std::move(unit));
+  }
+}
+
+std::int64_t ChunkTokens(const Plan& plan) {
+  const PlanInput& input = plan.input;
+  const std::int64_t row =
+      input.model.vocab_size * static_cast<std::int64_t>(SizeOf(input.parameter_dtype));
+  const std::int64_t limit = std::max<std::int64_t>(1, input.logits_chunk_bytes / row);
+  const std::int64_t tokens = plan.micro_batch_tokens;
+  if (limit >= tokens) return tokens;
+  const std::int64_t chunks = (tokens + limit - 1) / limit;
+  const std::int64_t chunk = (tokens + chunks - 1) / chunks;
+  // Whole tiles where that stays under the limit.
+  const std::int64_t rounded = (chunk + 15) / 16 * 16;
+  return rounded <= limit ? rounded : chunk;
+}
+
+// Everything that does not depend on the recompute policy.
+absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
+  RETURN_IF_ERROR(CheckInput(input));
+  Plan plan;
+  plan.input = input;
+  const bool cuda = input.device == DeviceKind::kCuda;
+  if (input.logits_chunk_bytes <= 0) plan.input.logits_chunk_bytes = (cuda ? 256 : 32) * kMiB;
+  if (!input.context_bytes) plan.input.context_bytes = cuda ? 640 * kMiB : 0;
+  plan.split = BatchSplit(input.global_batch, input.world_size, input.micro_batch);
+  plan.micro_batch_tokens = plan.split.max_micro_batch() * input.sequence_length;
+  AddUnits(plan);
+  plan.head.chunk_tokens = ChunkTokens(plan);
+  if (!input.scratch) {
+    std::int64_t largest = 0;
+    for (const UnitPlan& unit : plan.units) largest = std::max(largest, unit.layout.shard_elements);
+    plan.input.scratch = internal::EstimateScratch(input, plan.split.max_micro_batch(), largest,
+                                                   plan.head.chunk_tokens);
+  }
+  plan.tokens_per_step = input.global_batch * input.sequence_length;
+  plan.model_flops_per_step = static_cast<double>(plan.tokens_per_step) *
+                              ModelFlopsPerToken(input.model, input.sequence_length);
+  return plan;
+}
+
+Plan FinishWith(const Plan& start, v1::RecomputePolicy policy, int num_redone) {
+  Plan plan = start;
+  plan.input.recompute = policy;
+  const KeepPolicy redone =
+      policy == v1::RECOMPUTE_POLICY_FULL ? KeepPolicy::kInputOnly : KeepPolicy::kNoMlp;
+  std::vector<KeepPolicy> keep(static_cast<std::size_t>(plan.input.model.num_layers),
+                               KeepPolicy::kAll);
+  std::fill_n(keep.begin(), num_redone, redone);
+  AddBuffers(plan, keep);
+  PlaceBuffers(plan);
+  AddMemoryRows(plan);
+  AddSchedule(plan);
+  return plan;
+}
+
+bool Fits(const Plan& plan) {
+  return plan.input.device_memory_bytes <= 0 || plan.total_bytes <= plan.input.device_memory_bytes;
+}
+
+// The fewest blocks whose MLP is redone so that it fits; all of them when none does or the memory
+// is unknown.
+Plan Selective(const Plan& start) {
+  const int layers = start.input.model.num_layers;
+  Plan all = FinishWith(start, v1::RECOMPUTE_POLICY_SELECTIVE, layers);
+  if (start.input.device_memory_bytes <= 0 || !Fits(all)) return all;
+  int fits = layers;
+  for (int low = 1; low < fits;) {
+    const int middle = (low + fits) / 2;
+    Plan candidate = FinishWith(start, v1::RECOMPUTE_POLICY_SELECTIVE, middle);
+    if (Fits(candidate)) {
+      fits = middle;
+      all = std::move(candidate);
+    } else {
+      low = middle + 1;
+    }
+  }
+  return all;
+}
+
+absl::Status DoesNotFit(const Plan& plan) {
+  std::vector<MemoryRow> rows = plan.memory;
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const MemoryRow& a, const MemoryRow& b) { return a.bytes > b.bytes; });
+  std::string largest;
+  for (std::size_t i = 0; i < rows.size() && i < 3; ++i) {
+    absl::StrAppend(&largest, i == 0 ? "" : ", ", rows[i].kind, " ", Bytes(rows[i].bytes));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model needs ", Bytes(plan.total_bytes), " per rank, the device has ",
+      Bytes(plan.input.device_memory_bytes), " (largest: ", largest,
+      "); remedies: more ranks, a smaller spec.train.micro_batch or spec.data.sequence_length, "
+      "spec.train.recompute: full, spec.precision.parameters: bf16"));
+}
+
+}  // namespace
+
+const char* NameOf(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kMaster:
+      return "master weights";
+    case MemoryKind::kMoments:
+      return "moments";
+    case MemoryKind::kGradients:
+      return "gradients";
+    case MemoryKind::kComputeWeights:
+      return "compute weights";
+    case MemoryKind::kUnitBuffers:
+      return "unit buffers";
+    case MemoryKind::kActivations:
+      return "activations";
+    case MemoryKind::kLogits:
+      return "logits";
+    case MemoryKind::kWorkspace:
+      return "workspace";
+    case MemoryKind::kInputs:
+      return "inputs";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Plan> BuildPlan(const PlanInput& input) {
+  ASSIGN_OR_RETURN(const Plan start, StartPlan(input));
+  const int layers = input.model.num_layers;
+  switch (input.recompute) {
+    case v1::RECOMPUTE_POLICY_NONE: {
+      Plan plan = FinishWith(start, v1::RECOMPUTE_POLICY_NONE, 0);
+      if (!Fits(plan)) return DoesNotFit(plan);
+      return plan;
+    }
+    case v1::RECOMPUTE_POLICY_SELECTIVE: {
+      Plan plan = Selective(start);
+      if (!Fits(plan)) return DoesNotFit(plan);
+      return plan;
+    }
+    case v1::RECOMPUTE_POLICY_FULL:
+      break;
+    default: {
+      Plan none = FinishWith(start, v1::RECOMPUTE_POLICY_NONE, 0);
+      if (Fits(none)) return none;
+      Plan selective = Selective(start);
+      if (Fits(selective)) return selective;
+    }
+  }
+  Plan full = FinishWith(start, v1::RECOMPUTE_POLICY_FULL, layers);
+  if (!Fits(full)) return DoesNotFit(full);
+  return full;
+}
+
+}  // namespace fsdp

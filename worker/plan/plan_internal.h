@@ -1,0 +1,25 @@
+#ifndef FSDPCTL_WORKER_PLAN_PLAN_INTERNAL_H_
+#define FSDPCTL_WORKER_PLAN_PLAN_INTERNAL_H_
+
+// The steps of BuildPlan. Each fills its part of a Plan whose `input`, `split` and `units` are set.
+
+#include "worker/plan/plan.h"
+
+namespace fsdp::internal {
+
+// Scratch sizes when no device was asked.
+ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
+                             std::int64_t largest_unit_shard, std::int64_t chunk_tokens);
+
+// All buffers with kinds, sizes and ticks, for blocks that keep what `keep` says (by layer).
+void AddBuffers(Plan& plan, const std::vector<KeepPolicy>& keep);
+// Offsets and arena_bytes.
+void PlaceBuffers(Plan& plan);
+// memory, total_bytes, peak_bytes_by_kind.
+void AddMemoryRows(Plan& plan);
+// schedule and schedule_hash.
+void AddSchedule(Plan& plan);
+
+}  // namespace fsdp::internal
+
+#endif  // FSDPCTL_WORKER_PLAN_PLAN_INTERNAL_H_

@@ -1,0 +1,146 @@
+// Between the job's spec, the plan and the plan's message.
+
+#include <algorithm>
+#include <cmath>
+
+#include "proto/support/status.h"
+#include "worker/plan/plan.h"
+
+namespace fsdp {
+namespace {
+
+v1::PrecisionDType ToProto(DType dtype) {
+  return dtype == DType::kBf16 ? v1::PRECISION_D_TYPE_BF16 : v1::PRECISION_D_TYPE_FP32;
+}
+
+// FLOPs of one rank's step that are redone in backward.
+double RecomputedFlops(const Plan& plan) {
+  const ModelConfig& model = plan.input.model;
+  const double mlp = 2.0 * static_cast<double>(model.dim * model.mlp_in_dim());
+  const double rest = 2.0 * static_cast<double>(model.dim * (model.qkv_dim() + model.q_dim())) +
+                      4.0 * static_cast<double>(model.q_dim() * plan.input.sequence_length) *
+                          (model.causal ? 0.5 : 1.0);
+  double per_token = 0;
+  for (const BlockBuffers& block : plan.blocks) {
+    if (block.keep != KeepPolicy::kAll) per_token += mlp;
+    if (block.keep == KeepPolicy::kInputOnly) per_token += rest;
+  }
+  return per_token * static_cast<double>(plan.tokens_per_step);
+}
+
+double PredictedSeconds(const Plan& plan) {
+  if (plan.input.flops_per_second <= 0) return 0;
+  return (plan.model_flops_per_step + RecomputedFlops(plan)) / plan.input.world_size /
+         plan.input.flops_per_second;
+}
+
+void AddPolicies(const Plan& plan, v1::Plan& out) {
+  for (const v1::RecomputePolicy policy :
+       {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+    PlanInput input = plan.input;
+    input.recompute = policy;
+    input.device_memory_bytes = 0;
+    const absl::StatusOr<Plan> other = BuildPlan(input);
+    if (!other.ok()) continue;
+    v1::PolicyEstimate* estimate = out.add_policies();
+    estimate->set_recompute(policy);
+    estimate->set_total_bytes(other->total_bytes);
+    estimate->set_predicted_step_seconds(PredictedSeconds(*other));
+    estimate->set_fits(plan.input.device_memory_bytes <= 0 ||
+                       other->total_bytes <= plan.input.device_memory_bytes);
+  }
+}
+
+DType DTypeOf(v1::PrecisionDType dtype, DType fallback) {
+  switch (dtype) {
+    case v1::PRECISION_D_TYPE_FP32:
+      return DType::kF32;
+    case v1::PRECISION_D_TYPE_BF16:
+      return DType::kBf16;
+    default:
+      return fallback;
+  }
+}
+
+}  // namespace
+
+int WorldSizeOf(const v1::TrainingJob& job) {
+  const v1::ResourceSpec& resources = job.spec().resources();
+  const int nodes = resources.has_nodes() ? resources.nodes() : 1;
+  const int devices = resources.has_devices_per_node() ? resources.devices_per_node() : 1;
+  return nodes * devices;
+}
+
+std::int64_t GlobalBatchOf(const v1::TrainingJob& job) {
+  const v1::TrainSpec& train = job.spec().train();
+  if (train.global_batch() > 0 || train.global_batch_tokens() <= 0) return train.global_batch();
+  const std::int64_t length = std::max<std::int64_t>(1, job.spec().data().sequence_length());
+  return (train.global_batch_tokens() + length - 1) / length;
+}
+
+absl::StatusOr<PlanInput> PlanInputFromJob(const v1::TrainingJob& job, int world_size,
+                                           std::int64_t device_memory_bytes) {
+  const v1::JobSpec& spec = job.spec();
+  PlanInput input;
+  ASSIGN_OR_RETURN(input.model, ResolveModel(spec.model()));
+  input.world_size = world_size;
+  input.sequence_length = spec.data().sequence_length();
+  input.global_batch = GlobalBatchOf(job);
+  input.micro_batch = spec.train().micro_batch();
+  input.parameter_dtype = DTypeOf(spec.precision().parameters(), DType::kBf16);
+  input.reduce_dtype = DTypeOf(spec.precision().reduce(), DType::kF32);
+  input.recompute = spec.train().recompute();
+  const v1::ShardingSpec& sharding = spec.sharding();
+  if (sharding.has_reshard_after_forward()) {
+    input.reshard_after_forward = sharding.reshard_after_forward();
+  }
+  if (sharding.has_prefetch()) input.prefetch = sharding.prefetch();
+  if (sharding.has_communicators()) input.num_communicators = sharding.communicators();
+  input.device =
+      spec.resources().device() == v1::DEVICE_TYPE_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
+  input.device_memory_bytes = device_memory_bytes;
+  return input;
+}
+
+absl::StatusOr<Plan> PlanFromJob(const v1::TrainingJob& job, int world_size,
+                                 std::int64_t device_memory_bytes) {
+  ASSIGN_OR_RETURN(const PlanInput input, PlanInputFromJob(job, world_size, device_memory_bytes));
+  return BuildPlan(input);
+}
+
+v1::Plan ToProto(const Plan& plan) {
+  v1::Plan out;
+  out.set_world_size(plan.input.world_size);
+  out.set_parameters(plan.parameters);
+  out.set_total_bytes(plan.total_bytes);
+  for (const MemoryRow& row : plan.memory) {
+    v1::MemoryRow* to = out.add_memory();
+    to->set_kind(row.kind);
+    to->set_bytes(row.bytes);
+    to->set_detail(row.detail);
+  }
+  for (const UnitPlan& unit : plan.units) {
+    v1::PlanUnit* to = out.add_units();
+    to->set_name(unit.spec.name);
+    to->set_parameters(unit.layout.used_elements);
+    to->set_shard_elements(unit.layout.shard_elements);
+    to->set_padding_elements(unit.layout.padding_elements());
+  }
+  out.set_recompute(plan.input.recompute);
+  out.set_schedule_hash(plan.schedule_hash);
+  out.set_model_flops_per_step(plan.model_flops_per_step);
+  out.set_predicted_step_seconds(PredictedSeconds(plan));
+  out.set_tokens_per_step(plan.tokens_per_step);
+  out.set_micro_batches_per_step(plan.split.num_micro_batches());
+  for (const std::string& line : plan.schedule) out.add_schedule(line);
+  for (const std::string& warning : plan.warnings) out.add_warnings(warning);
+  out.set_parameter_dtype(ToProto(plan.input.parameter_dtype));
+  out.set_reduce_dtype(ToProto(plan.input.reduce_dtype));
+  AddPolicies(plan, out);
+  for (int rank = 0; rank < plan.input.world_size; ++rank) {
+    out.add_total_bytes_by_rank(plan.total_bytes);
+  }
+  return out;
+}
+
+}  // namespace fsdp
