@@ -89,9 +89,11 @@ class Device {
 };
 
 struct CpuDeviceOptions {
-  // Threads that one rank's matmuls and loops use; 0 = the machine's cores divided by the ranks on
-  // it.
+  // Threads that one rank's matmuls and loops use; 0 = the cores this process may run on, divided
+  // by ranks_on_machine (at least 1).
   int num_threads = 0;
+  // Ranks that share this machine's cores; used when num_threads is 0.
+  int ranks_on_machine = 1;
 };
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& options);
 

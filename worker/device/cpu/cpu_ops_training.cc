@@ -1,0 +1,384 @@
+// The ends of a step: embedding, loss, gradient statistics and the optimizer.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "worker/device/cpu/cpu_ops.h"
+#include "worker/device/cpu/op_checks.h"
+
+namespace fsdp::cpu {
+namespace {
+
+constexpr std::initializer_list<DType> kOperandTypes = {DType::kF32, DType::kBf16, DType::kF64};
+// Elements whose squares one task sums; one f64 and a flag of scratch each.
+constexpr std::int64_t kStatsChunk = 65536;
+// torch.nn.utils.clip_grad_norm_ adds this to the norm.
+constexpr double kClipEpsilon = 1e-6;
+
+struct ChunkStats {
+  double sum_squares;
+  bool finite;
+};
+
+std::int64_t NumChunks(std::int64_t size) { return (size + kStatsChunk - 1) / kStatsChunk; }
+
+absl::Status CheckIds(const char* op, const char* name, std::span<const std::int32_t> ids,
+                      std::int64_t limit, bool ignore_allowed) {
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < limit) continue;
+    if (ignore_allowed && ids[i] == kIgnoreTarget) continue;
+    return absl::InvalidArgumentError(absl::StrFormat("%s: %s[%d] is %d, must be in [0, %d)%s", op,
+                                                      name, i, ids[i], limit,
+                                                      ignore_allowed ? " or -100" : ""));
+  }
+  return absl::OkStatus();
+}
+
+std::byte* RowOf(const Matrix& x, std::int64_t row) {
+  return static_cast<std::byte*>(x.data) +
+         row * x.stride * static_cast<std::int64_t>(SizeOf(x.dtype));
+}
+
+void* ElementOf(const Vector& x, std::int64_t index) {
+  if (x.data == nullptr) return nullptr;
+  return static_cast<std::byte*>(x.data) + index * static_cast<std::int64_t>(SizeOf(x.dtype));
+}
+
+OpChecks& CheckSegments(OpChecks& check, std::span<const DecaySegment> segments,
+                        std::int64_t size) {
+  for (const DecaySegment& segment : segments) {
+    check.That(segment.begin >= 0 && segment.begin <= segment.end && segment.end <= size,
+               absl::StrFormat("segments has [%d, %d), must lie in [0, %d)", segment.begin,
+                               segment.end, size));
+  }
+  return check;
+}
+
+}  // namespace
+
+absl::Status CpuOps::EmbeddingForward(Stream& stream, std::span<const std::int32_t> tokens,
+                                      const Matrix& table, const Matrix& positions,
+                                      std::int64_t seq, const Matrix& out) {
+  const auto num_tokens = static_cast<std::int64_t>(tokens.size());
+  const bool has_positions = positions.data != nullptr;
+  OpChecks check("EmbeddingForward");
+  check.OneOf("table", table.dtype, kOperandTypes);
+  check.Matrix("table", table, table.dtype, table.rows, table.cols);
+  check.Matrix("out", out, table.dtype, num_tokens, table.cols);
+  if (has_positions) {
+    check.That(seq >= 1, absl::StrFormat("seq is %d, must be at least 1", seq));
+    check.That(
+        positions.rows >= seq,
+        absl::StrFormat("positions has %d rows, must have at least %d", positions.rows, seq));
+    check.Matrix("positions", positions, table.dtype, positions.rows, table.cols);
+  }
+  return Enqueue(stream, check.status(), [=, this]() -> absl::Status {
+    absl::Status valid = CheckIds("EmbeddingForward", "tokens", tokens, table.rows, false);
+    if (!valid.ok()) return valid;
+    const EmbeddingArgs args = {.tokens = tokens.data(),
+                                .table = table.data,
+                                .positions = has_positions ? positions.data : nullptr,
+                                .out = out.data,
+                                .table_stride = table.stride,
+                                .positions_stride = positions.stride,
+                                .out_stride = out.stride,
+                                .seq = seq,
+                                .cols = table.cols};
+    const Kernels& kernels = KernelsFor(kernels_, table.dtype);
+    ForRanges(num_tokens, table.cols, 1, [&](std::int64_t begin, std::int64_t end) {
+      kernels.embedding_forward(args, begin, end);
+    });
+    return absl::OkStatus();
+  });
+}
+
+// to[keys[t], :] (+)= from[t, :], rows of one key in order of t. Each row of `to` is summed in the
+// type of sums and stored once, so that bf16 gradients round once.
+void CpuOps::ScatterRows(std::span<const std::int64_t> keys, const Matrix& from, const Matrix& to,
+                         bool accumulate) {
+  const auto size = static_cast<std::int64_t>(keys.size());
+  if (!accumulate) {
+    const std::size_t row_bytes = static_cast<std::size_t>(to.cols) * SizeOf(to.dtype);
+    ForRanges(to.rows, to.cols, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) std::memset(RowOf(to, row), 0, row_bytes);
+    });
+  }
+  if (size == 0 || to.cols == 0) return;
+  thread_local std::vector<std::int64_t> order;
+  thread_local std::vector<std::int64_t> starts;
+  order.resize(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int64_t a, std::int64_t b) { return keys[a] < keys[b]; });
+  starts.clear();
+  for (std::int64_t i = 0; i < size; ++i) {
+    if (i == 0 || keys[order[i]] != keys[order[i - 1]]) starts.push_back(i);
+  }
+  const auto num_rows = static_cast<std::int64_t>(starts.size());
+  starts.push_back(size);
+  const Kernels& kernels = KernelsFor(kernels_, from.dtype);
+  // The vectors belong to this thread: workers read them through these views.
+  const std::span<const std::int64_t> rows(order);
+  const std::span<const std::int64_t> bounds(starts);
+  const bool out_is_sum = to.dtype == SumType(from.dtype);
+  ForRanges(num_rows, from.cols * (size / num_rows), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const GatherSumArgs args = {.x = from.data,
+                                  .index = rows.data(),
+                                  .begin = bounds[i],
+                                  .end = bounds[i + 1],
+                                  .out = RowOf(to, keys[rows[bounds[i]]]),
+                                  .x_stride = from.stride,
+                                  .cols = from.cols,
+                                  .out_is_sum = out_is_sum,
+                                  .accumulate = accumulate};
+      kernels.gather_sum(args, 0, from.cols);
+    }
+  });
+}
+
+absl::Status CpuOps::EmbeddingBackward(Stream& stream, std::span<const std::int32_t> tokens,
+                                       const Matrix& dout, std::int64_t seq, const Matrix& d_table,
+                                       const Matrix& d_positions, bool accumulate) {
+  const auto num_tokens = static_cast<std::int64_t>(tokens.size());
+  const bool has_positions = d_positions.data != nullptr;
+  const DType sums = SumType(dout.dtype);
+  OpChecks check("EmbeddingBackward");
+  check.OneOf("dout", dout.dtype, kOperandTypes);
+  check.Matrix("dout", dout, dout.dtype, num_tokens, dout.cols);
+  check.OneOf("d_table", d_table.dtype, {sums, dout.dtype});
+  check.Matrix("d_table", d_table, d_table.dtype, d_table.rows, dout.cols);
+  if (has_positions) {
+    check.That(seq >= 1, absl::StrFormat("seq is %d, must be at least 1", seq));
+    check.OneOf("d_positions", d_positions.dtype, {sums, dout.dtype});
+    check.That(
+        d_positions.rows >= seq,
+        absl::StrFormat("d_positions has %d rows, must have at least %d", d_positions.rows, seq));
+    check.Matrix("d_positions", d_positions, d_positions.dtype, d_positions.rows, dout.cols);
+  }
+  return Enqueue(stream, check.status(), [=, this]() -> absl::Status {
+    absl::Status valid = CheckIds("EmbeddingBackward", "tokens", tokens, d_table.rows, false);
+    if (!valid.ok()) return valid;
+    thread_local std::vector<std::int64_t> keys;
+    keys.assign(tokens.begin(), tokens.end());
+    ScatterRows(keys, dout, d_table, accumulate);
+    if (!has_positions) return absl::OkStatus();
+    for (std::int64_t t = 0; t < num_tokens; ++t) keys[t] = t % seq;
+    ScatterRows(keys, dout, d_positions, accumulate);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CpuOps::CrossEntropy(Stream& stream, const Matrix& logits,
+                                  std::span<const std::int32_t> targets, StepStats* stats,
+                                  bool loss_only, std::span<std::byte> scratch) {
+  const auto num_tokens = static_cast<std::int64_t>(targets.size());
+  OpChecks check("CrossEntropy");
+  check.OneOf("logits", logits.dtype, kOperandTypes);
+  check.Matrix("logits", logits, logits.dtype, num_tokens, logits.cols);
+  check.That(stats != nullptr, "stats is null");
+  check.Scratch(scratch, CrossEntropyScratchBytes(num_tokens, logits.cols));
+  return Enqueue(stream, check.status(), [=, this]() -> absl::Status {
+    absl::Status valid = CheckIds("CrossEntropy", "targets", targets, logits.cols, true);
+    if (!valid.ok()) return valid;
+    auto* row_loss = reinterpret_cast<double*>(scratch.data());
+    const CrossEntropyArgs args = {logits.data,   targets.data(), row_loss,
+                                   logits.stride, logits.cols,    loss_only};
+    const Kernels& kernels = KernelsFor(kernels_, logits.dtype);
+    ForRanges(num_tokens, logits.cols, 1, [&](std::int64_t begin, std::int64_t end) {
+      kernels.cross_entropy(args, begin, end);
+    });
+    for (std::int64_t row = 0; row < num_tokens; ++row) {
+      if (targets[row] == kIgnoreTarget) continue;
+      stats->loss_sum += row_loss[row];
+      stats->valid_tokens += 1;
+    }
+    return absl::OkStatus();
+  });
+}
+
+std::size_t CpuOps::CrossEntropyScratchBytes(std::int64_t tokens, std::int64_t /*vocab*/) const {
+  return static_cast<std::size_t>(tokens) * sizeof(double);
+}
+
+absl::Status CpuOps::Accumulate(Stream& stream, const Vector& from, const Vector& to) {
+  OpChecks check("Accumulate");
+  check.OneOf("from", from.dtype, kOperandTypes).Vector("from", from, from.dtype, from.size);
+  check.OneOf("to", to.dtype, {DType::kF32, DType::kF64}).Vector("to", to, to.dtype, from.size);
+  return Enqueue(stream, check.status(), [=, this] {
+    const auto run = kernels_.accumulate[static_cast<int>(from.dtype)][static_cast<int>(to.dtype)];
+    ForRanges(from.size, 1, 64,
+              [&](std::int64_t begin, std::int64_t end) { run(from.data, to.data, begin, end); });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CpuOps::Cast(Stream& stream, const Vector& from, const Vector& to) {
+  OpChecks check("Cast");
+  check.OneOf("from", from.dtype, kOperandTypes).Vector("from", from, from.dtype, from.size);
+  check.OneOf("to", to.dtype, kOperandTypes).Vector("to", to, to.dtype, from.size);
+  return Enqueue(stream, check.status(), [=, this] {
+    const auto run = kernels_.cast[static_cast<int>(from.dtype)][static_cast<int>(to.dtype)];
+    ForRanges(from.size, 1, 64,
+              [&](std::int64_t begin, std::int64_t end) { run(from.data, to.data, begin, end); });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CpuOps::GradStats(Stream& stream, const Vector& grad, StepStats* stats,
+                               std::span<std::byte> scratch) {
+  OpChecks check("GradStats");
+  check.OneOf("grad", grad.dtype, kOperandTypes).Vector("grad", grad, grad.dtype, grad.size);
+  check.That(stats != nullptr, "stats is null");
+  check.Scratch(scratch, GradStatsScratchBytes(grad.size));
+  return Enqueue(stream, check.status(), [=, this] {
+    auto* chunks = reinterpret_cast<ChunkStats*>(scratch.data());
+    const auto run = KernelsFor(kernels_, grad.dtype).sum_squares;
+    auto task = [&](std::int64_t index, int /*slot*/) {
+      ChunkStats& chunk = chunks[index];
+      chunk.finite = true;
+      chunk.sum_squares = run(grad.data, index * kStatsChunk,
+                              std::min(grad.size, (index + 1) * kStatsChunk), &chunk.finite);
+    };
+    pool_.ParallelFor(NumChunks(grad.size), task);
+    bool finite = true;
+    for (std::int64_t i = 0; i < NumChunks(grad.size); ++i) {
+      stats->grad_norm_sq += chunks[i].sum_squares;
+      finite = finite && chunks[i].finite;
+    }
+    if (!finite) stats->nonfinite += 1;
+    return absl::OkStatus();
+  });
+}
+
+std::size_t CpuOps::GradStatsScratchBytes(std::int64_t size) const {
+  return static_cast<std::size_t>(NumChunks(size)) * sizeof(ChunkStats);
+}
+
+absl::Status CpuOps::FinishStats(Stream& stream, const StepStats* stats, float max_norm,
+                                 UpdateScalars* scalars) {
+  OpChecks check("FinishStats");
+  check.That(stats != nullptr, "stats is null").That(scalars != nullptr, "scalars is null");
+  return Enqueue(stream, check.status(), [=] {
+    const double tokens = stats->valid_tokens;
+    const bool any = tokens > 0;
+    const double norm = any ? std::sqrt(stats->grad_norm_sq) / tokens : 0;
+    double clip = 1;
+    if (max_norm > 0) clip = std::min(1.0, static_cast<double>(max_norm) / (norm + kClipEpsilon));
+    const bool usable = any && stats->nonfinite == 0 && std::isfinite(norm);
+    scalars->grad_scale = usable ? static_cast<float>(clip / tokens) : 0.0F;
+    scalars->skip = usable ? 0.0F : 1.0F;
+    scalars->grad_norm = static_cast<float>(norm);
+    scalars->loss = any ? static_cast<float>(stats->loss_sum / tokens) : 0.0F;
+    return absl::OkStatus();
+  });
+}
+
+void CpuOps::RunAdamW(AdamWArgs args, DType dtype, std::span<const DecaySegment> segments,
+                      const AdamWOptions& options, const UpdateScalars& scalars) {
+  if (scalars.skip != 0) return;
+  const double lr = options.lr;
+  const double beta1 = options.beta1;
+  const double beta2 = options.beta2;
+  const auto step = static_cast<double>(options.step);
+  args.beta1 = beta1;
+  args.beta2 = beta2;
+  args.eps = options.eps;
+  args.step_size = lr / (1 - std::pow(beta1, step));
+  args.inverse_sqrt_bias2 = 1 / std::sqrt(1 - std::pow(beta2, step));
+  args.grad_scale = scalars.grad_scale;
+  const auto run = KernelsFor(kernels_, dtype).adamw;
+  for (const DecaySegment& segment : segments) {
+    args.decay_factor = 1 - lr * static_cast<double>(segment.weight_decay);
+    ForRanges(segment.end - segment.begin, 1, 64, [&](std::int64_t begin, std::int64_t end) {
+      run(args, segment.begin + begin, segment.begin + end);
+    });
+  }
+}
+
+absl::Status CpuOps::AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
+                           const Vector& grad, const Vector& compute,
+                           std::span<const DecaySegment> segments, const AdamWOptions& options,
+                           const UpdateScalars* scalars) {
+  OpChecks check("AdamW");
+  check.OneOf("master", master.dtype, {DType::kF32, DType::kF64});
+  check.Vector("master", master, master.dtype, master.size);
+  check.Vector("m", m, master.dtype, master.size).Vector("v", v, master.dtype, master.size);
+  check.Vector("grad", grad, master.dtype, master.size);
+  if (compute.data != nullptr) check.Vector("compute", compute, DType::kBf16, master.size);
+  check.That(options.step >= 1, absl::StrFormat("step is %d, must be at least 1", options.step));
+  check.That(scalars != nullptr, "scalars is null");
+  CheckSegments(check, segments, master.size);
+  return Enqueue(stream, check.status(), [=, this] {
+    AdamWArgs args = {};
+    args.master = master.data;
+    args.m = m.data;
+    args.v = v.data;
+    args.grad = grad.data;
+    args.compute = ElementOf(compute, 0);
+    RunAdamW(args, master.dtype, segments, options, *scalars);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CpuOps::AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
+                                const Vector& m, const Vector& v, const Vector& grad,
+                                std::span<const DecaySegment> segments, const AdamWOptions& options,
+                                const UpdateScalars* scalars) {
+  OpChecks check("AdamWSplit");
+  check.Vector("compute", compute, DType::kBf16, compute.size);
+  check.Vector("remainder", remainder, DType::kU16, compute.size);
+  check.Vector("m", m, DType::kF32, compute.size).Vector("v", v, DType::kF32, compute.size);
+  check.Vector("grad", grad, DType::kF32, compute.size);
+  check.That(options.step >= 1, absl::StrFormat("step is %d, must be at least 1", options.step));
+  check.That(scalars != nullptr, "scalars is null");
+  CheckSegments(check, segments, compute.size);
+  return Enqueue(stream, check.status(), [=, this] {
+    AdamWArgs args = {};
+    args.m = m.data;
+    args.v = v.data;
+    args.grad = grad.data;
+    args.compute = compute.data;
+    args.remainder = remainder.data;
+    RunAdamW(args, DType::kF32, segments, options, *scalars);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CpuOps::SplitMaster(Stream& stream, const Vector& master, const Vector& compute,
+                                 const Vector& remainder) {
+  OpChecks check("SplitMaster");
+  check.Vector("master", master, DType::kF32, master.size);
+  check.Vector("compute", compute, DType::kBf16, master.size);
+  check.Vector("remainder", remainder, DType::kU16, master.size);
+  return Enqueue(stream, check.status(), [=, this] {
+    ForRanges(master.size, 1, 64, [&](std::int64_t begin, std::int64_t end) {
+      kernels_.split_master(static_cast<const float*>(master.data),
+                            static_cast<std::uint16_t*>(compute.data),
+                            static_cast<std::uint16_t*>(remainder.data), begin, end);
+    });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status CpuOps::JoinMaster(Stream& stream, const Vector& compute, const Vector& remainder,
+                                const Vector& master) {
+  OpChecks check("JoinMaster");
+  check.Vector("master", master, DType::kF32, master.size);
+  check.Vector("compute", compute, DType::kBf16, master.size);
+  check.Vector("remainder", remainder, DType::kU16, master.size);
+  return Enqueue(stream, check.status(), [=, this] {
+    ForRanges(master.size, 1, 64, [&](std::int64_t begin, std::int64_t end) {
+      kernels_.join_master(static_cast<const std::uint16_t*>(compute.data),
+                           static_cast<const std::uint16_t*>(remainder.data),
+                           static_cast<float*>(master.data), begin, end);
+    });
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace fsdp::cpu
