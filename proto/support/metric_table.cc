@@ -67,7 +67,7 @@ constexpr MetricDescriptor kTable[] = {
      "Wall time of steps by phase: where a step's time goes. Phases data, compute, exposed_gather, "
      "exposed_scatter, optimizer, checkpoint, evaluate, other and unattributed add up to the "
      "steps' "
-     "time; overlapped_gather and overlapped_scatter ran behind compute and come on top."},
+     "time; the others (overlapped_gather, overlapped_scatter, launch_gap, host_idle) lie within them."},
     {"fsdp_steps_total", kCounter, kWorker, "steps", kByRank,
      "Steps reported by this rank since its worker first ran it, skipped ones included."},
     {"fsdp_steps_skipped_total", kCounter, kWorker, "steps", kByRank,

@@ -158,6 +158,7 @@ std::vector<SpecIssue> ValidateJob(const v1::TrainingJob& job, const SourceMap* 
   if (job.spec().has_model()) spec::CheckModel(complete, &findings);
   if (job.spec().has_data()) spec::CheckData(complete, &findings);
   if (job.spec().has_train()) spec::CheckTraining(complete, &findings);
+  if (job.spec().has_limits()) spec::CheckLimits(complete, &findings);
   if (job.has_spec()) spec::CheckOperation(complete, &findings);
   std::vector<SpecIssue> issues = findings.Take();
   SortByPlace(&issues);

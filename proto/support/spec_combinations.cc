@@ -1,10 +1,13 @@
 // What fields mean together: impossible and doubtful combinations.
+#include <google/protobuf/descriptor.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/spec_names.h"
@@ -36,26 +39,60 @@ std::string NearestDivisor(std::int64_t number, std::int64_t wanted) {
   return "";
 }
 
-// A message of ResolveModel, "spec.model.dim = 7: must be even; spec.model.numHeads: is required",
-// as one finding for each field.
+// ResolveModel speaks of fields by their proto names; users know the JSON names.
+std::string WithJsonNames(std::string text) {
+  const auto& type = *v1::ModelSpec::descriptor();
+  std::vector<std::pair<std::string, std::string>> names;
+  const auto add = [&](const google::protobuf::Descriptor& message) {
+    for (int i = 0; i < message.field_count(); ++i) {
+      const auto& field = *message.field(i);
+      if (field.name() != field.json_name()) names.emplace_back(field.name(), field.json_name());
+    }
+  };
+  add(type);
+  add(*v1::RopeScaling::descriptor());
+  return absl::StrReplaceAll(text, names);
+}
+
+// ResolveModel's "spec.model.dim: 0 is outside 1..9; spec.model.num_heads: ..." as one finding for
+// each field.
 void AddModelStatus(const absl::Status& status, Findings* findings) {
-  constexpr std::string_view kPrefix = "spec.model";
-  const std::string message(status.message());
-  bool found = false;
-  for (const auto& part_view : absl::StrSplit(message, "; spec.")) {
-    std::string part(part_view);
-    if (found) part = absl::StrCat("spec.", part);
-    found = true;
+  constexpr std::string_view kPrefix = "spec.model.";
+  const std::string message = WithJsonNames(std::string(status.message()));
+  const std::vector<std::string> parts = absl::StrSplit(message, "; spec.model.");
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string part = i == 0 ? parts[i] : absl::StrCat(ToAbsl(kPrefix), parts[i]);
     const std::size_t colon = part.find(": ");
     if (!part.starts_with(kPrefix) || colon == std::string::npos) {
       findings->Error("spec.model", part);
-      continue;
+    } else {
+      findings->Error(part.substr(0, colon), part.substr(colon + 2));
     }
-    const std::string subject = part.substr(0, colon);
-    const std::size_t equals = subject.find(" = ");
-    findings->Error(subject.substr(0, equals), part.substr(colon + 2),
-                    {equals == std::string::npos ? "" : subject.substr(equals + 3), "", ""});
   }
+}
+
+// Presets of a family that users cannot ask for yet.
+bool IsOfLaterRelease(const std::string& preset) {
+  v1::ModelSpec spec;
+  spec.set_preset(preset);
+  const absl::StatusOr<ModelConfig> config = ResolveModel(spec);
+  return config.ok() && !IsInRelease("spec.model.family", NameOf(config->family));
+}
+
+// Without a preset every size must be given.
+void CheckSizesGiven(const v1::ModelSpec& model, Findings* findings) {
+  if (!model.preset().empty() || !model.config_path().empty()) return;
+  const auto require = [&](bool given, const char* field, const std::string& message) {
+    const std::string path = absl::StrCat("spec.model.", field);
+    if (!given) findings->Error(path, message, {"", RangeWords(RuleOf(path)), ""});
+  };
+  const std::string message = "is required, unless a preset gives it";
+  require(model.has_vocab_size(), "vocabSize", message);
+  require(model.has_dim(), "dim", message);
+  require(model.has_num_layers(), "numLayers", message);
+  require(model.has_num_heads(), "numHeads", message);
+  require(model.has_mlp_dim() || model.family() != v1::MODEL_FAMILY_LLAMA, "mlpDim",
+          "is required for family llama");
 }
 
 void CheckHeads(const v1::ModelSpec& model, Findings* findings) {
@@ -106,26 +143,6 @@ void CheckModelAndData(const ModelConfig& model, const v1::JobSpec& spec, Findin
   }
 }
 
-void CheckLimits(const v1::JobSpec& spec, Findings* findings) {
-  const auto& limits = spec.limits();
-  std::vector<std::string> given;
-  if (limits.max_steps() != 0) given.emplace_back("maxSteps");
-  if (limits.max_tokens() != 0) given.emplace_back("maxTokens");
-  if (limits.max_passes() != 0) given.emplace_back("maxPasses");
-  if (given.size() > 1) {
-    findings->Error("spec.limits",
-                    absl::StrCat(absl::StrJoin(given, " and "), " are given; keep exactly one"));
-  }
-  if (given.empty()) {
-    findings->Error("spec.limits", "must say when the job ends",
-                    {"", "exactly one of maxSteps, maxTokens, maxPasses", ""});
-  }
-  if (limits.max_passes() != 0 && spec.data().source() == v1::DATA_SOURCE_SYNTHETIC) {
-    findings->Error("spec.limits.maxPasses", "synthetic data has no end; use maxSteps or maxTokens",
-                    {absl::StrCat(limits.max_passes()), "", ""});
-  }
-}
-
 void CheckSchedule(const v1::JobSpec& spec, Findings* findings) {
   const auto& schedule = spec.optimizer().schedule();
   const std::int64_t max_steps = spec.limits().max_steps();
@@ -162,10 +179,10 @@ void CheckModel(const v1::TrainingJob& job, Findings* findings) {
       model.family() == v1::MODEL_FAMILY_UNSPECIFIED) {
     findings->Error("spec.model.family", "is required, unless a preset names it",
                     {"", "minillm, llama", ""});
-    return;
   }
   if (!model.preset().empty()) {
-    const std::vector<std::string> presets = PresetNames();
+    std::vector<std::string> presets = PresetNames();
+    std::erase_if(presets, IsOfLaterRelease);
     if (std::find(presets.begin(), presets.end(), model.preset()) == presets.end()) {
       findings->Error("spec.model.preset", "is not a known preset",
                       {absl::StrCat("\"", Shorten(model.preset()), "\""),
@@ -173,6 +190,7 @@ void CheckModel(const v1::TrainingJob& job, Findings* findings) {
       return;
     }
   }
+  CheckSizesGiven(model, findings);
   CheckHeads(model, findings);
   if (findings->HasErrorUnder("spec.model")) return;
   const absl::StatusOr<ModelConfig> config = ResolveModel(model);
@@ -254,7 +272,27 @@ void CheckTraining(const v1::TrainingJob& job, Findings* findings) {
                     {"bf16", "fp32, or parameters bf16", "fp32"});
   }
   CheckSchedule(spec, findings);
-  if (spec.has_limits()) CheckLimits(spec, findings);
+}
+
+void CheckLimits(const v1::TrainingJob& job, Findings* findings) {
+  const auto& spec = job.spec();
+  const auto& limits = spec.limits();
+  std::vector<std::string> given;
+  if (limits.max_steps() != 0) given.emplace_back("maxSteps");
+  if (limits.max_tokens() != 0) given.emplace_back("maxTokens");
+  if (limits.max_passes() != 0) given.emplace_back("maxPasses");
+  if (given.size() > 1) {
+    findings->Error("spec.limits",
+                    absl::StrCat(absl::StrJoin(given, " and "), " are given; keep exactly one"));
+  }
+  if (given.empty()) {
+    findings->Error("spec.limits", "must say when the job ends",
+                    {"", "exactly one of maxSteps, maxTokens, maxPasses", ""});
+  }
+  if (limits.max_passes() != 0 && spec.data().source() == v1::DATA_SOURCE_SYNTHETIC) {
+    findings->Error("spec.limits.maxPasses", "synthetic data has no end; use maxSteps or maxTokens",
+                    {absl::StrCat(limits.max_passes()), "", ""});
+  }
 }
 
 void CheckOperation(const v1::TrainingJob& job, Findings* findings) {

@@ -257,7 +257,7 @@ class Decoder {
             const FieldPath& path, Message* message) {
     const auto* value = FindEnumValue(*field.enum_type(), node.text);
     if (value == nullptr) {
-      const auto names = ShortEnumNames(*field.enum_type());
+      const auto names = AllowedNames(*field.enum_type(), path.rule);
       Report(place, path, ShownValue(node), "is not a known name", absl::StrJoin(names, ", "),
              NearestName(node.text, names));
       return false;
@@ -335,7 +335,7 @@ class Decoder {
 
   static std::string AllowedFor(const FieldDescriptor& field, const std::string& rule_path) {
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
-      return absl::StrJoin(ShortEnumNames(*field.enum_type()), ", ");
+      return absl::StrJoin(AllowedNames(*field.enum_type(), rule_path), ", ");
     }
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return "true, false";
     const std::string range = RangeWords(RuleOf(rule_path));

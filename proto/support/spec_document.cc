@@ -103,6 +103,31 @@ bool CheckBytes(std::string_view text, const Lines& lines, std::vector<SpecIssue
   return true;
 }
 
+// Does a null begin here that somebody wrote? The reader places a value that is missing at whatever
+// comes next.
+bool IsNullWord(std::string_view text) {
+  const std::size_t end = text.find_first_of(" \t\r\n,]}#");
+  const std::string_view word = text.substr(0, end);
+  return word == "~" || word == "null" || word == "Null" || word == "NULL";
+}
+
+// Does the quote at the front of `text` have an end? yaml-cpp takes the end of the file for one.
+// True also for block scalars, which have no quotes.
+bool IsQuoteClosed(std::string_view text) {
+  if (text.empty() || (text[0] != '"' && text[0] != '\'')) return true;
+  const char quote = text[0];
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == quote) {
+      // '' stands for one ' inside single quotes.
+      if (quote == '"' || i + 1 >= text.size() || text[i + 1] != quote) return true;
+      ++i;
+    }
+  }
+  return false;
+}
+
 // Builds the tree from parse events. After a limit is hit the remaining events are ignored.
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -110,18 +135,18 @@ class TreeBuilder : public YAML::EventHandler {
               std::vector<SpecIssue>* issues)
       : text_(text), lines_(lines), limits_(limits), issues_(issues) {}
 
-  Node Take() { return std::move(root_); }
+  // The document; nothing when a limit cut it off, as what is missing would be misjudged.
+  Node Take() { return stopped_ ? Node{} : std::move(root_); }
+  [[nodiscard]] bool stopped() const { return stopped_; }
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  [[nodiscard]] const SourceMap::Place& start() const { return start_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { start_ = lines_.AtMark(mark); }
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     Node node = NodeAt(mark, anchor, "");
-    const auto position = static_cast<std::size_t>(std::max(mark.pos, 0));
-    if (position < text_.size()) {
-      const char first = text_[position];
-      node.explicit_null = first == '~' || first == 'n' || first == 'N';
-    }
+    node.explicit_null = IsNullWord(text_.substr(OffsetOf(mark)));
     Close(std::move(node));
   }
 
@@ -138,6 +163,9 @@ class TreeBuilder : public YAML::EventHandler {
     node.kind = Node::Kind::kScalar;
     node.text = value;
     node.quoted = tag == "!";
+    if (node.quoted && !IsQuoteClosed(text_.substr(OffsetOf(mark)))) {
+      Stop(node.place, "syntax: the quote that begins here is never closed");
+    }
     Close(std::move(node));
   }
 
@@ -166,6 +194,10 @@ class TreeBuilder : public YAML::EventHandler {
   void Stop(const SourceMap::Place& place, std::string message) {
     Report(place, std::move(message));
     stopped_ = true;
+  }
+
+  [[nodiscard]] std::size_t OffsetOf(const YAML::Mark& mark) const {
+    return std::min(static_cast<std::size_t>(std::max(mark.pos, 0)), text_.size());
   }
 
   Node NodeAt(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
@@ -227,8 +259,11 @@ class TreeBuilder : public YAML::EventHandler {
       frame.key = std::move(node);
       frame.has_key = true;
     } else {
-      frame.node.members.push_back(
-          Member{std::move(frame.key.text), frame.key.place, std::move(node)});
+      const bool is_name = frame.key.kind == Node::Kind::kScalar;
+      if (is_name || frame.key.kind == Node::Kind::kNull) {
+        std::string key = is_name ? std::move(frame.key.text) : "null";
+        frame.node.members.push_back(Member{std::move(key), frame.key.place, std::move(node)});
+      }
       frame.has_key = false;
     }
   }
@@ -238,6 +273,7 @@ class TreeBuilder : public YAML::EventHandler {
   const SpecOptions& limits_;
   std::vector<SpecIssue>* issues_;
   std::vector<Frame> stack_;
+  SourceMap::Place start_;
   Node root_;
   int num_nodes_ = 0;
   int ignored_depth_ = 0;
@@ -271,11 +307,13 @@ Node ReadDocument(std::string_view text, const SpecOptions& limits,
     TreeBuilder rest(text, lines, limits, &ignored);
     if (parser.HandleNextDocument(rest)) {
       issues->push_back(
-          IssueAt(rest.Take().place, "a second document (---) begins; a file holds one job"));
+          IssueAt(rest.start(), "a second document (---) begins; a file holds one job"));
     }
     return root;
   } catch (const YAML::Exception& error) {
-    issues->push_back(IssueAt(lines.AtMark(error.mark), absl::StrCat("syntax: ", error.msg)));
+    if (!builder.stopped()) {
+      issues->push_back(IssueAt(lines.AtMark(error.mark), absl::StrCat("syntax: ", error.msg)));
+    }
   }
   return builder.Take();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "proto/support/spec_names.h"
 
 namespace fsdp::spec {
 namespace {
@@ -35,27 +36,31 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.priority", .min = -1000, .max = 1000, .default_value = "0"},
 
     {.path = "spec.model", .required = true},
+    {.path = "spec.model.configPath", .not_in_release = "give a preset, or the family and sizes"},
     {.path = "spec.model.family", .default_note = "the preset's; required without one"},
-    {.path = "spec.model.vocabSize", .min = 2, .max = 1 << 24},
-    {.path = "spec.model.dim", .min = 1, .max = 1 << 20},
+    {.path = "spec.model.vocabSize", .min = 1, .max = 1 << 24},
+    {.path = "spec.model.dim", .min = 1, .max = 1 << 17},
     {.path = "spec.model.numLayers", .min = 1, .max = 4096},
     {.path = "spec.model.numHeads", .min = 1, .max = 4096},
     {.path = "spec.model.numKvHeads", .min = 1, .max = 4096, .default_note = "numHeads"},
     {.path = "spec.model.headDim", .min = 1, .max = 4096, .default_note = "dim / numHeads"},
     {.path = "spec.model.mlpDim",
      .min = 1,
-     .max = 1 << 22,
+     .max = 1 << 20,
      .default_note = "4 x dim (minillm, gpt2); required for llama"},
     {.path = "spec.model.maxPositions", .min = 1, .max = 1 << 24},
-    {.path = "spec.model.normEps", .min = 0, .max = 1, .above_min = true},
-    {.path = "spec.model.ropeTheta", .min = 1, .max = 1e15},
+    {.path = "spec.model.normEps", .min = 0, .max = 0.1, .above_min = true},
+    {.path = "spec.model.ropeTheta", .min = 1, .max = 1e12},
     {.path = "spec.model.ropeScaling.factor", .min = 1, .max = 1e6},
     {.path = "spec.model.ropeScaling.lowFreqFactor", .min = 0, .max = 1e6},
     {.path = "spec.model.ropeScaling.highFreqFactor", .min = 0, .max = 1e6},
-    {.path = "spec.model.ropeScaling.originalMaxPositions", .min = 1, .max = 1 << 24},
+    {.path = "spec.model.ropeScaling.originalMaxPositions", .min = 1, .max = 1 << 30},
     {.path = "spec.model.ropeScaling.betaFast", .min = 0, .max = 1e6},
     {.path = "spec.model.ropeScaling.betaSlow", .min = 0, .max = 1e6},
     {.path = "spec.model.ropeScaling.attentionFactor", .min = 0, .max = 1e6},
+    {.path = "spec.model.qkNorm",
+
+     .not_in_release = "leave it out"},
     {.path = "spec.model.mask", .default_note = "full for minillm, causal for the others"},
     {.path = "spec.model.initFrom", .default_note = "random, from train.seed"},
 
@@ -263,6 +268,19 @@ const FieldRule& RuleOf(std::string_view path) {
 }
 
 std::span<const ValueRule> ValuesNotInRelease() { return kValues; }
+
+bool IsInRelease(std::string_view path, std::string_view value) {
+  return std::none_of(kValues.begin(), kValues.end(), [&](const ValueRule& rule) {
+    return rule.path == path && rule.value == value;
+  });
+}
+
+std::vector<std::string> AllowedNames(const google::protobuf::EnumDescriptor& type,
+                                      std::string_view path) {
+  std::vector<std::string> names = ShortEnumNames(type);
+  std::erase_if(names, [&](const std::string& name) { return !IsInRelease(path, name); });
+  return names;
+}
 
 std::string RangeWords(const FieldRule& rule) {
   const bool has_min = std::isfinite(rule.min);

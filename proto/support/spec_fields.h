@@ -6,11 +6,14 @@
 //
 // Thread rule: constant data.
 
+#include <google/protobuf/descriptor.h>
+
 #include <cstddef>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fsdp::spec {
 
@@ -62,6 +65,11 @@ struct ValueRule {
   std::string_view instead;
 };
 std::span<const ValueRule> ValuesNotInRelease();
+bool IsInRelease(std::string_view path, std::string_view value);
+
+// The names that an enum field takes in this release.
+std::vector<std::string> AllowedNames(const google::protobuf::EnumDescriptor& type,
+                                      std::string_view path);
 
 // "0..1", "more than 0, at most 1"; empty without bounds.
 std::string RangeWords(const FieldRule& rule);

@@ -199,7 +199,7 @@ class FieldChecker {
     const std::string name = ShortEnumName(type, number);
     if (type.FindValueByNumber(number) == nullptr || number == 0) {
       findings_->Error(path.shown, "is not a known name",
-                       {name, absl::StrJoin(ShortEnumNames(type), ", "), ""});
+                       {name, absl::StrJoin(AllowedNames(type, path.rule), ", "), ""});
       return;
     }
     for (const ValueRule& rule : ValuesNotInRelease()) {
@@ -226,7 +226,7 @@ class FieldChecker {
 
   static std::string AllowedFor(const FieldDescriptor& field, const FieldRule& rule) {
     if (field.enum_type() != nullptr)
-      return absl::StrJoin(ShortEnumNames(*field.enum_type()), ", ");
+      return absl::StrJoin(AllowedNames(*field.enum_type(), rule.path), ", ");
     const std::string range = RangeWords(rule);
     return range.empty() ? FormWords(rule) : range;
   }

@@ -48,6 +48,7 @@ void CheckFields(const v1::TrainingJob& job, Findings* findings);
 void CheckModel(const v1::TrainingJob& job, Findings* findings);
 void CheckData(const v1::TrainingJob& job, Findings* findings);
 void CheckTraining(const v1::TrainingJob& job, Findings* findings);
+void CheckLimits(const v1::TrainingJob& job, Findings* findings);
 void CheckOperation(const v1::TrainingJob& job, Findings* findings);
 
 }  // namespace fsdp::spec
