@@ -1,0 +1,217 @@
+#include "client/cli.h"
+
+#include <algorithm>
+#include <ostream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/commands/commands.h"
+#include "client/error.h"
+#include "client/exit_code.h"
+#include "client/suggest.h"
+
+namespace fsdp {
+namespace {
+
+constexpr char kExitCodeHelp[] =
+    "Exit codes: 0 ok, 1 internal error, 2 usage, 3 invalid spec, 4 unreachable or deadline,\n"
+    "5 not allowed, 6 unschedulable, 100 job failed, 101 job not finished, 102 not found,\n"
+    "103 job cancelled.\n";
+
+int PrintUsageError(std::ostream& err, const std::string& message, const std::string& verb) {
+  err << "fsdpctl: error: " << message << "\n"
+      << "Run `fsdpctl " << (verb.empty() ? "help" : absl::StrCat(verb, " --help"))
+      << "` for usage.\n";
+  return ToInt(ExitCode::kUsage);
+}
+
+std::vector<FlagSpec> AllFlags(const Command& command) {
+  std::vector<FlagSpec> flags = command.flags;
+  const auto& global = GlobalFlags();
+  flags.insert(flags.end(), global.begin(), global.end());
+  return flags;
+}
+
+std::optional<std::string> Given(const ParsedFlags& flags, const std::string& name) {
+  if (!flags.Has(name)) return std::nullopt;
+  return flags.GetString(name);
+}
+
+// Empty when the number of arguments is right.
+std::string CountError(const Command& command, const ParsedFlags& flags) {
+  const int count = static_cast<int>(flags.positional().size());
+  if (flags.after_dashes().has_value() && !command.takes_command) {
+    return absl::StrCat("`", command.name, "` takes nothing after --");
+  }
+  if (count < command.min_arguments) {
+    return absl::StrCat("`", command.name, "` needs ", command.arguments);
+  }
+  if (command.max_arguments >= 0 && count > command.max_arguments) {
+    const std::string& extra = flags.positional()[static_cast<std::size_t>(command.max_arguments)];
+    return absl::StrCat("unexpected argument \"", extra, "\"");
+  }
+  return "";
+}
+
+int RunCommand(const Command& command, const std::vector<std::string>& arguments,
+               const CliWorld& world) {
+  const auto flags = ParseFlags(AllFlags(command), arguments);
+  if (!flags.ok()) {
+    // `--help` works also beside a mistake.
+    if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
+      *world.out << CommandHelp(command);
+      return ToInt(ExitCode::kOk);
+    }
+    return PrintUsageError(*world.err, std::string(flags.status().message()), command.name);
+  }
+  if (flags->GetBool("help")) {
+    *world.out << CommandHelp(command);
+    return ToInt(ExitCode::kOk);
+  }
+  if (const std::string error = CountError(command, *flags); !error.empty()) {
+    return PrintUsageError(*world.err, error, command.name);
+  }
+  const auto settings = LoadSettings({Given(*flags, "server"), Given(*flags, "config"),
+                                      Given(*flags, "call-timeout"), Given(*flags, "color")},
+                                     world.environment);
+  if (!settings.ok()) {
+    return PrintUsageError(*world.err, std::string(settings.status().message()), command.name);
+  }
+  CommandRun run(world, *settings, *flags);
+  const int exit_code = command.run(run);
+  world.out->flush();
+  // A full disk or a closed pipe must not look like success.
+  if (exit_code == 0 && world.out->fail()) {
+    *world.err << "fsdpctl: error: cannot write the output\n";
+    return ToInt(ExitCode::kInternal);
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+const std::vector<FlagSpec>& GlobalFlags() {
+  static const auto& flags = *new std::vector<FlagSpec>{
+      {.name = "server",
+       .kind = FlagKind::kString,
+       .value_name = "HOST:PORT",
+       .help = "Coordinator to talk to; else FSDPCTL_SERVER, else the config file, else " +
+               std::string(kDefaultServer)},
+      {.name = "config",
+       .kind = FlagKind::kFile,
+       .value_name = "FILE",
+       .help = "Config file; else FSDPCTL_CONFIG, else ~/.config/fsdpctl/config.yaml"},
+      {.name = "call-timeout",
+       .kind = FlagKind::kDuration,
+       .value_name = "DURATION",
+       .help = "Longest time for one call; else FSDPCTL_CALL_TIMEOUT, else 10s"},
+      {.name = "color",
+       .kind = FlagKind::kChoice,
+       .help = "Colours: auto is on a terminal without NO_COLOR",
+       .choices = {"auto", "always", "never"}},
+      {.name = "help", .short_name = 'h', .help = "Show this help"},
+  };
+  return flags;
+}
+
+Style CommandRun::StyleFor(bool is_terminal) const {
+  if (settings_.color == ColorMode::kAuto) return Style(is_terminal);
+  return Style(settings_.color == ColorMode::kAlways);
+}
+
+absl::StatusOr<Client*> CommandRun::client() {
+  if (client_ == nullptr) {
+    ClientOptions options;
+    options.server = settings_.server;
+    options.call_timeout = settings_.call_timeout;
+    options.retry_window = std::min(options.retry_window, settings_.call_timeout);
+    options.interrupt = world_.interrupt;
+    auto client = Client::Create(options);
+    if (!client.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(client.status().message(), " (from ", settings_.server_origin, ")"));
+    }
+    client_ = *std::move(client);
+  }
+  return client_.get();
+}
+
+int CommandRun::Fail(const absl::Status& status) {
+  err() << err_style().Red("fsdpctl: error:") << " " << FormatError(status) << "\n";
+  return ToInt(ExitCodeForStatus(status));
+}
+
+int CommandRun::UsageError(const std::string& message) {
+  err() << err_style().Red("fsdpctl: error:") << " " << message << "\n";
+  return ToInt(ExitCode::kUsage);
+}
+
+const Command* FindCommand(const std::string& name) {
+  for (const auto& command : Commands()) {
+    if (command.name == name) return &command;
+    const auto& aliases = command.aliases;
+    if (std::find(aliases.begin(), aliases.end(), name) != aliases.end()) return &command;
+  }
+  return nullptr;
+}
+
+std::string GeneralHelp() {
+  std::string text =
+      "fsdpctl trains transformers sharded over many devices.\n\n"
+      "Usage: fsdpctl VERB [ARGUMENTS] [FLAGS]\n\nVerbs:\n";
+  for (const auto& command : Commands()) {
+    absl::StrAppend(&text, "  ", command.name, std::string(12 - command.name.size(), ' '),
+                    command.summary, "\n");
+  }
+  absl::StrAppend(&text, "\nFlags of every verb:\n", FlagsHelp(GlobalFlags()), "\n", kExitCodeHelp,
+                  "\nStart here: `fsdpctl local` in one terminal, `fsdpctl submit job.yaml --wait` "
+                  "in another.\n");
+  return text;
+}
+
+std::string CommandHelp(const Command& command) {
+  std::string text = absl::StrCat(command.summary, "\n\nUsage: fsdpctl ", command.name);
+  if (!command.arguments.empty()) absl::StrAppend(&text, " ", command.arguments);
+  absl::StrAppend(&text, " [FLAGS]", command.takes_command ? " [-- COMMAND...]" : "", "\n");
+  if (!command.aliases.empty()) {
+    absl::StrAppend(&text, "Also: ", absl::StrJoin(command.aliases, ", "), "\n");
+  }
+  if (!command.description.empty()) absl::StrAppend(&text, "\n", command.description, "\n");
+  if (!command.flags.empty()) {
+    absl::StrAppend(&text, "\nFlags:\n", FlagsHelp(command.flags));
+  }
+  absl::StrAppend(&text, "\nFlags of every verb:\n", FlagsHelp(GlobalFlags()));
+  absl::StrAppend(&text, "\nExamples:\n");
+  for (const auto& example : command.examples) {
+    absl::StrAppend(&text, "  # ", example.comment, "\n  ", example.command, "\n");
+  }
+  return text;
+}
+
+int RunCli(const std::vector<std::string>& arguments, const CliWorld& world) {
+  if (arguments.empty()) {
+    *world.err << GeneralHelp();
+    return ToInt(ExitCode::kUsage);
+  }
+  const std::string& verb = arguments.front();
+  if (verb == "--help" || verb == "-h") {
+    *world.out << GeneralHelp();
+    return ToInt(ExitCode::kOk);
+  }
+  if (verb == "--version") return RunCli({"version"}, world);
+  const Command* command = FindCommand(verb);
+  if (command == nullptr) {
+    std::vector<std::string> names;
+    for (const auto& known : Commands()) {
+      names.push_back(known.name);
+      names.insert(names.end(), known.aliases.begin(), known.aliases.end());
+    }
+    const std::string what = verb[0] == '-' ? "flags come after the verb: " : "unknown verb ";
+    return PrintUsageError(*world.err, absl::StrCat(what, verb, DidYouMean(verb, names)), "");
+  }
+  return RunCommand(*command, {arguments.begin() + 1, arguments.end()}, world);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,130 @@
+#ifndef FSDPCTL_CLIENT_CLIENT_H_
+#define FSDPCTL_CLIENT_CLIENT_H_
+
+// The coordinator's API for C++ programs: one method per RPC, with deadlines, retries and streams
+// that survive a restart of the coordinator.
+//
+// Thread rule: all methods may be called from any thread at once. Callbacks run on the calling
+// thread. Lifetime: a Client must outlive the calls made on it.
+//
+// Errors of every method, besides those of the RPC (fsdp/v1/*_service.proto):
+//   UNAVAILABLE        no connection within retry_window; the message names the address
+//   DEADLINE_EXCEEDED  connected, but no answer within call_timeout
+//   CANCELLED          the Interrupt was cancelled
+// google.rpc details of an error are payloads of the status: see error.h.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/interrupt.h"
+#include "fsdp/v1/cluster_service.pb.h"
+#include "fsdp/v1/job_service.pb.h"
+
+namespace fsdp {
+
+inline constexpr char kDefaultServer[] = "127.0.0.1:7070";
+
+struct ClientOptions {
+  // "host:port", "[v6]:port" or "unix:/path".
+  std::string server = kDefaultServer;
+  // Of one unary call, retries included.
+  absl::Duration call_timeout = absl::Seconds(10);
+  // How long a call waits for a connection, and UNAVAILABLE is retried. Longer than a coordinator
+  // takes to restart.
+  absl::Duration retry_window = absl::Seconds(4);
+  // How long an established stream tries to get its coordinator back.
+  absl::Duration reconnect_window = absl::Seconds(60);
+  // Ends calls, waits and streams early; may be null. Must outlive the Client.
+  Interrupt* interrupt = nullptr;
+};
+
+struct StreamOptions {
+  // The stream ends with DEADLINE_EXCEEDED then.
+  absl::Time deadline = absl::InfiniteFuture();
+  // Told once per lost connection, with the error; may be empty.
+  std::function<void(const absl::Status&)> on_reconnect;
+};
+
+struct LogFilter {
+  // Resume after this offset; 0: from the first line.
+  std::int64_t after_offset = 0;
+  bool follow = false;
+  // -1: all ranks.
+  int rank = -1;
+  // 0: all attempts.
+  int attempt = 0;
+  // Start with the last N matching lines; 0: off.
+  std::int64_t tail = 0;
+};
+
+class Client {
+ public:
+  // Does not connect yet.
+  //   INVALID_ARGUMENT  the server address cannot be one
+  static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
+  virtual ~Client() = default;
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // "jobs/ID" from "jobs/ID" or "ID".
+  static std::string JobName(const std::string& id_or_name);
+  // "workers/ID" from "workers/ID" or "ID".
+  static std::string WorkerName(const std::string& id_or_name);
+  // A fresh request id: a random UUID.
+  static std::string NewRequestId();
+
+  [[nodiscard]] virtual const std::string& server() const = 0;
+
+  // Retries are safe because of the request id; an empty one is filled in.
+  virtual absl::StatusOr<v1::CreateJobResponse> CreateJob(v1::CreateJobRequest request) = 0;
+  virtual absl::StatusOr<v1::Job> GetJob(const std::string& job) = 0;
+  // All pages, newest first; at most `limit` jobs, 0: all.
+  virtual absl::StatusOr<std::vector<v1::Job>> ListJobs(v1::ListJobsRequest filter, int limit) = 0;
+  virtual absl::StatusOr<v1::Job> CancelJob(const std::string& job, const std::string& reason) = 0;
+  // The next four are not repeated once sent: a lost answer is an error to look into.
+  virtual absl::StatusOr<v1::Job> SuspendJob(const std::string& job, const std::string& reason) = 0;
+  virtual absl::StatusOr<v1::Job> ResumeJob(const std::string& job) = 0;
+  virtual absl::StatusOr<v1::Job> RestartJob(const std::string& job, const std::string& reason) = 0;
+  virtual absl::Status DeleteJob(const std::string& job) = 0;
+  virtual absl::StatusOr<v1::Plan> PlanJob(const v1::TrainingJob& job) = 0;
+  virtual absl::StatusOr<std::vector<v1::CheckpointInfo>> ListCheckpoints(
+      const std::string& job) = 0;
+
+  virtual absl::StatusOr<std::vector<v1::Worker>> ListWorkers() = 0;
+  virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker, bool stop_ranks,
+                                                 const std::string& reason) = 0;
+  virtual absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker) = 0;
+  virtual absl::StatusOr<v1::GetClusterResponse> GetCluster() = 0;
+
+  // Streams. A callback that returns false ends the stream with OK. A lost connection is taken up
+  // again where it broke, without repeating or dropping anything, for reconnect_window; then
+  // UNAVAILABLE.
+
+  // The job as it is, then as it changes, until it is finished (OK). Changes may be coalesced, the
+  // finished job never.
+  virtual absl::Status WatchJob(const std::string& job, const StreamOptions& options,
+                                const std::function<bool(const v1::Job&)>& on_job) = 0;
+  // With `follow` OK means that the job is finished and everything was delivered.
+  virtual absl::Status StreamLogs(const std::string& job, const LogFilter& filter,
+                                  const StreamOptions& options,
+                                  const std::function<bool(const v1::LogEntry&)>& on_line) = 0;
+  virtual absl::Status StreamEvents(const std::string& job, std::int64_t after_sequence,
+                                    bool follow, const StreamOptions& options,
+                                    const std::function<bool(const v1::JobEvent&)>& on_event) = 0;
+  virtual absl::Status StreamMetrics(
+      const std::string& job, std::int64_t after_offset, bool follow, const StreamOptions& options,
+      const std::function<bool(const v1::StepMetrics&)>& on_metrics) = 0;
+
+ protected:
+  Client() = default;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_CLIENT_CLIENT_H_

@@ -1,0 +1,37 @@
+#ifndef FSDPCTL_CLIENT_COMMANDS_COMMANDS_H_
+#define FSDPCTL_CLIENT_COMMANDS_COMMANDS_H_
+
+// The verbs, one file each. To add one: write its file, declare it here, list it in commands.cc;
+// help and completion follow from its table.
+
+#include "client/cli.h"
+
+namespace fsdp {
+
+Command SubmitCommand();
+Command ValidateCommand();
+Command PlanCommand();
+Command ListCommand();
+Command GetCommand();
+Command DescribeCommand();
+Command LogsCommand();
+Command WaitCommand();
+Command CancelCommand();
+Command SuspendCommand();
+Command ResumeCommand();
+Command RestartCommand();
+Command DeleteCommand();
+Command TopCommand();
+Command EventsCommand();
+Command MetricsCommand();
+Command WorkersCommand();
+Command DrainCommand();
+Command UncordonCommand();
+Command LocalCommand();
+Command VersionCommand();
+Command CompletionCommand();
+Command HelpCommand();
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_CLIENT_COMMANDS_COMMANDS_H_

@@ -1,0 +1,173 @@
+#include "client/commands/common.h"
+
+#include <cerrno>
+#include <fstream>
+#include <istream>
+#include <iterator>
+#include <ostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/render/encode.h"
+#include "client/render/progress.h"
+#include "client/render/text.h"
+#include "client/render/views.h"
+#include "proto/support/spec.h"
+#include "proto/support/status.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::size_t kMaxSpecBytes = 1 << 20;
+
+}  // namespace
+
+FlagSpec OutputFlag(std::vector<std::string> formats) {
+  FlagSpec flag{.name = "output", .short_name = 'o', .kind = FlagKind::kChoice, .help = "Format"};
+  flag.default_value = formats.front();
+  flag.choices = std::move(formats);
+  return flag;
+}
+
+FlagSpec ReasonFlag(const std::string& help) {
+  return {.name = "reason", .kind = FlagKind::kString, .value_name = "TEXT", .help = help};
+}
+
+std::vector<FlagSpec> SpecFlags() {
+  return {
+      {.name = "file",
+       .short_name = 'f',
+       .kind = FlagKind::kFile,
+       .value_name = "FILE",
+       .help = "Job spec (YAML or JSON); - is standard input"},
+      {.name = "set",
+       .kind = FlagKind::kString,
+       .value_name = "FIELD=VALUE",
+       .help = "Override a field: train.globalBatch=8, metadata.name=x",
+       .repeated = true},
+  };
+}
+
+absl::StatusOr<std::string> ReadSpecText(const std::string& path, std::istream& in) {
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
+  }
+  std::istream& source = path == "-" ? in : file;
+  std::string text;
+  char buffer[16384];
+  while (source.read(buffer, sizeof(buffer)) || source.gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(source.gcount()));
+    if (text.size() > kMaxSpecBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, ": longer than 1 MiB: not a job spec"));
+    }
+  }
+  // A directory opens and then cannot be read.
+  if (source.bad()) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  return text;
+}
+
+SpecOutcome LoadSpec(CommandRun& run) {
+  SpecOutcome outcome;
+  const auto& positional = run.flags().positional();
+  if (positional.empty() == !run.flags().Has("file")) {
+    outcome.exit_code = static_cast<ExitCode>(
+        run.UsageError("give one job spec: a file, or -f FILE (- is standard input)"));
+    return outcome;
+  }
+  const std::string path = positional.empty() ? run.flags().GetString("file") : positional.front();
+  const auto text = ReadSpecText(path, *run.world().in);
+  if (!text.ok()) {
+    outcome.exit_code = static_cast<ExitCode>(run.UsageError(std::string(text.status().message())));
+    return outcome;
+  }
+  SpecOptions options;
+  options.sets = run.flags().GetStrings("set");
+  SpecResult result = LoadJob(*text, options);
+  if (!result.issues.empty()) {
+    run.err() << FormatIssues(result.issues, path == "-" ? "<stdin>" : path);
+  }
+  if (!result.ok()) outcome.exit_code = ExitCode::kInvalidSpec;
+  outcome.num_warnings = static_cast<int>(std::count_if(
+      result.issues.begin(), result.issues.end(),
+      [](const SpecIssue& issue) { return issue.severity == SpecSeverity::kWarning; }));
+  outcome.job = std::move(result.job);
+  return outcome;
+}
+
+void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single) {
+  const std::string format = run.flags().GetString("output");
+  if (format == "name") {
+    for (const auto& job : jobs) run.out() << IdOf(job.name()) << "\n";
+  } else if (format == "json" || format == "yaml") {
+    const bool json = format == "json";
+    if (single && jobs.size() == 1) {
+      run.out() << (json ? ToJson(jobs[0]) : ToYaml(jobs[0]));
+      return;
+    }
+    std::vector<const google::protobuf::Message*> messages;
+    for (const auto& job : jobs) messages.push_back(&job);
+    run.out() << (json ? ListToJson("jobs", messages) : ListToYaml("jobs", messages));
+  } else {
+    run.out() << JobTable(jobs, format == "wide", run.world().clock->WallNow(), run.out_style());
+  }
+}
+
+int ForEachJob(CommandRun& run,
+               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action) {
+  const auto client = run.client();
+  if (!client.ok()) return run.Fail(client.status());
+  ExitCode worst = ExitCode::kOk;
+  for (const auto& name : run.flags().positional()) {
+    const auto job = action(**client, name);
+    if (!job.ok()) {
+      worst = Worse(worst, static_cast<ExitCode>(run.Fail(job.status())));
+      // The next one would wait just as long for nothing.
+      if (ExitCodeForStatus(job.status()) == ExitCode::kUnreachable) break;
+      continue;
+    }
+    const std::string format = run.flags().GetString("output");
+    if (format == "table") {
+      run.out() << "job " << IdOf(job->name()) << ": " << run.out_style().State(job->state())
+                << "\n";
+    } else {
+      PrintJobs(run, {*job}, true);
+    }
+  }
+  return ToInt(worst);
+}
+
+std::function<void(const absl::Status&)> ReconnectNote(CommandRun& run) {
+  return [&run](const absl::Status& status) {
+    run.err() << run.err_style().Yellow("connection lost, trying to resume") << " ("
+              << status.message() << ")\n"
+              << std::flush;
+  };
+}
+
+absl::StatusOr<v1::Job> FollowJob(CommandRun& run, Client& client, const std::string& job,
+                                  absl::Time deadline) {
+  // Progress belongs to people: standard output stays free for -o.
+  ProgressLine line(&run.err(), run.world().clock,
+                    {.terminal = run.world().err_is_terminal,
+                     .columns = run.world().columns,
+                     .style = run.err_style()});
+  StreamOptions options;
+  options.deadline = deadline;
+  options.on_reconnect = [&line](const absl::Status&) {
+    line.Note("coordinator gone, waiting for it to come back (the job goes on)");
+  };
+  v1::Job last;
+  const absl::Status status = client.WatchJob(job, options, [&](const v1::Job& now) {
+    last = now;
+    line.Show(now);
+    return true;
+  });
+  line.End();
+  if (!status.ok()) return status;
+  return last;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,54 @@
+#ifndef FSDPCTL_CLIENT_COMMANDS_COMMON_H_
+#define FSDPCTL_CLIENT_COMMANDS_COMMON_H_
+
+// What several verbs share.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cli.h"
+#include "client/exit_code.h"
+#include "fsdp/v1/job.pb.h"
+
+namespace fsdp {
+
+// -o with these formats; the first is the default.
+FlagSpec OutputFlag(std::vector<std::string> formats);
+FlagSpec ReasonFlag(const std::string& help);
+// -f FILE and --set.
+std::vector<FlagSpec> SpecFlags();
+
+// The job of -f or the positional argument ("-": standard input) with --set applied, checked and
+// with its defaults. Findings go to standard error; the exit code when it cannot be used.
+struct SpecOutcome {
+  ExitCode exit_code = ExitCode::kOk;
+  v1::TrainingJob job;
+  int num_warnings = 0;
+};
+SpecOutcome LoadSpec(CommandRun& run);
+
+// The whole file; "-": standard input.
+//   NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (> 1 MiB: no spec is)
+absl::StatusOr<std::string> ReadSpecText(const std::string& path, std::istream& in);
+
+// Prints jobs in the format of -o: one message for a single job in json and yaml, else a list.
+void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single);
+
+// Runs `action` for every named job, prints "job ID: STATE" (or -o), goes on after errors; the
+// worst exit code.
+int ForEachJob(CommandRun& run,
+               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action);
+
+// Follows a job with a progress line until it is finished.
+//   CANCELLED: interrupted
+absl::StatusOr<v1::Job> FollowJob(CommandRun& run, Client& client, const std::string& job,
+                                  absl::Time deadline);
+
+// Told when a stream lost its coordinator: a note on standard error.
+std::function<void(const absl::Status&)> ReconnectNote(CommandRun& run);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_CLIENT_COMMANDS_COMMON_H_

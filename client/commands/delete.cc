@@ -1,0 +1,43 @@
+#include <ostream>
+
+#include "client/commands/commands.h"
+#include "client/commands/common.h"
+#include "client/render/text.h"
+
+namespace fsdp {
+namespace {
+
+int Run(CommandRun& run) {
+  const auto client = run.client();
+  if (!client.ok()) return run.Fail(client.status());
+  ExitCode worst = ExitCode::kOk;
+  for (const auto& name : run.flags().positional()) {
+    const absl::Status status = (*client)->DeleteJob(name);
+    if (status.ok()) {
+      run.out() << "job " << IdOf(name) << ": deleted\n";
+      continue;
+    }
+    worst = Worse(worst, static_cast<ExitCode>(run.Fail(status)));
+    if (ExitCodeForStatus(status) == ExitCode::kUnreachable) break;
+  }
+  return ToInt(worst);
+}
+
+}  // namespace
+
+Command DeleteCommand() {
+  Command command;
+  command.name = "delete";
+  command.aliases = {"rm"};
+  command.summary = "Remove finished jobs with their events, logs and metrics";
+  command.arguments = "JOB...";
+  command.argument_kind = ArgumentKind::kJob;
+  command.min_arguments = 1;
+  command.max_arguments = -1;
+  command.description = "Checkpoints stay where they are. A job that is not finished is refused.";
+  command.examples = {{"fsdpctl delete my-job-1a2b3c4d", "forget it"}};
+  command.run = Run;
+  return command;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,144 @@
+#include "worker/plan/plan.h"
+
+#include <cctype>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/commands/commands.h"
+#include "client/commands/common.h"
+#include "client/render/encode.h"
+#include "client/render/table.h"
+#include "client/render/text.h"
+#include "client/render/views.h"
+#include "proto/support/spec.h"
+#include "worker/plan/model_config.h"
+
+namespace fsdp {
+namespace {
+
+int ListPresets(CommandRun& run) {
+  Table table({{"PRESET"},
+               {"FAMILY"},
+               {"PARAMETERS", true},
+               {"DIM", true},
+               {"LAYERS", true},
+               {"HEADS", true},
+               {"VOCABULARY", true}});
+  for (const auto& name : PresetNames()) {
+    v1::ModelSpec spec;
+    spec.set_preset(name);
+    const auto model = ResolveModel(spec);
+    if (!model.ok()) return run.Fail(model.status());
+    table.AddRow({name, NameOf(model->family),
+                  ShortNumber(static_cast<double>(NumParameters(*model))), absl::StrCat(model->dim),
+                  absl::StrCat(model->num_layers), absl::StrCat(model->num_heads),
+                  absl::StrCat(model->vocab_size)});
+  }
+  run.out() << table.Render();
+  return ToInt(ExitCode::kOk);
+}
+
+// "80GiB", "1.5 MiB", "1000000".
+std::optional<std::int64_t> ParseBytes(const std::string& text) {
+  std::size_t digits = 0;
+  while (digits < text.size() &&
+         (std::isdigit(static_cast<unsigned char>(text[digits])) != 0 || text[digits] == '.')) {
+    ++digits;
+  }
+  double value = 0;
+  if (!absl::SimpleAtod(text.substr(0, digits), &value)) return std::nullopt;
+  static const std::pair<const char*, double> kUnits[] = {
+      {"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
+      {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+  const std::size_t unit_start = text.find_first_not_of(' ', digits);
+  const std::string unit = unit_start == std::string::npos ? "" : text.substr(unit_start);
+  for (const auto& [name, factor] : kUnits) {
+    if (unit == name && value * factor < 0x1p62) return static_cast<std::int64_t>(value * factor);
+  }
+  return std::nullopt;
+}
+
+int PrintPlan(CommandRun& run, const v1::Plan& plan) {
+  const std::string format = run.flags().GetString("output");
+  if (format == "json") {
+    run.out() << ToJson(plan);
+  } else if (format == "yaml") {
+    run.out() << ToYaml(plan);
+  } else {
+    const PlanView view{.policies = run.flags().GetBool("policies"),
+                        .schedule = format == "wide" || run.flags().GetBool("schedule"),
+                        .units = format == "wide"};
+    run.out() << PlanText(plan, view, run.out_style());
+  }
+  return ToInt(ExitCode::kOk);
+}
+
+int Run(CommandRun& run) {
+  if (run.flags().GetBool("list-presets")) return ListPresets(run);
+  const SpecOutcome spec = LoadSpec(run);
+  if (spec.exit_code != ExitCode::kOk) return ToInt(spec.exit_code);
+  std::int64_t memory_bytes = 0;
+  if (run.flags().Has("device-memory")) {
+    const auto bytes = ParseBytes(run.flags().GetString("device-memory"));
+    if (!bytes.has_value() || *bytes <= 0) {
+      return run.UsageError(absl::StrCat("--device-memory=", run.flags().GetString("device-memory"),
+                                         ": must be a size such as 80GiB"));
+    }
+    memory_bytes = *bytes;
+  }
+  const int world_size = run.flags().Has("world-size")
+                             ? static_cast<int>(run.flags().GetInt("world-size"))
+                             : JobWorldSize(spec.job);
+  const auto plan = PlanFromJob(spec.job, world_size, memory_bytes);
+  if (!plan.ok()) {
+    run.Fail(plan.status());
+    // What does not fit is unschedulable; anything else here is the spec's fault.
+    return ToInt(plan.status().code() == absl::StatusCode::kResourceExhausted
+                     ? ExitCode::kUnschedulable
+                     : ExitCode::kInvalidSpec);
+  }
+  return PrintPlan(run, ToProto(*plan));
+}
+
+}  // namespace
+
+Command PlanCommand() {
+  Command command;
+  command.name = "plan";
+  command.summary = "Memory per rank and schedule of a job; needs no cluster";
+  command.arguments = "[FILE]";
+  command.argument_kind = ArgumentKind::kFile;
+  command.max_arguments = 1;
+  command.description =
+      "Everything a rank will hold, to the byte, before anything runs. Exits with 6 when the job "
+      "does\n"
+      "not fit into --device-memory.";
+  command.flags = SpecFlags();
+  command.flags.insert(
+      command.flags.end(),
+      {{.name = "world-size",
+        .kind = FlagKind::kInt,
+        .value_name = "N",
+        .help = "Ranks, instead of the spec's resources",
+        .min_value = 1},
+       {.name = "device-memory",
+        .kind = FlagKind::kString,
+        .value_name = "SIZE",
+        .help = "Memory of one device (80GiB): what does not fit is refused"},
+       {.name = "policies", .help = "Also what each recomputation policy would take"},
+       {.name = "schedule", .help = "Also the operations of one micro-batch"},
+       {.name = "list-presets", .help = "The built-in model shapes"},
+       OutputFlag({"table", "wide", "json", "yaml"})});
+  command.examples = {{"fsdpctl plan job.yaml", "memory table of a rank"},
+                      {"fsdpctl plan job.yaml --world-size 8 --policies --device-memory 80GiB",
+                       "would it fit on eight of those, and how?"},
+                      {"fsdpctl plan job.yaml -o wide", "with units and schedule"},
+                      {"fsdpctl plan --list-presets", "shapes for spec.model.preset"}};
+  command.run = Run;
+  return command;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,92 @@
+#include "client/connection.h"
+
+#include <random>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace fsdp {
+namespace {
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A coordinator is dialled directly, also where http_proxy is set for the machine.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Notices a peer that vanished without closing the connection, while a stream is silent.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  // Two Clients of one process do not share a connection: each has its own reconnect state.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetUserAgentPrefix("fsdpctl");
+  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+}
+
+double Jitter() {
+  thread_local std::minstd_rand random{std::random_device{}()};
+  return std::uniform_real_distribution<double>(0.5, 1.0)(random);
+}
+
+}  // namespace
+
+Connection::Connection(ClientOptions options)
+    : options_(std::move(options)), channel_(MakeChannel(options_.server)) {}
+
+bool Connection::interrupted() const {
+  return options_.interrupt != nullptr && options_.interrupt->cancelled();
+}
+
+absl::Status Connection::Interrupted() const { return absl::CancelledError("interrupted"); }
+
+absl::Status Connection::WaitUntilConnected(absl::Time until) {
+  // In slices, so that an interrupt is seen.
+  for (;;) {
+    if (interrupted()) return Interrupted();
+    const absl::Time slice = std::min(until, absl::Now() + absl::Milliseconds(100));
+    if (channel_->WaitForConnected(absl::ToChronoTime(slice))) return absl::OkStatus();
+    if (absl::Now() >= until) {
+      return absl::UnavailableError(absl::StrCat(
+          "no coordinator answers at ", options_.server,
+          " (--server or FSDPCTL_SERVER names another; `fsdpctl local` starts one here)"));
+    }
+  }
+}
+
+bool Connection::Backoff(int failed_tries) {
+  const double seconds = std::min(1.0, 0.05 * static_cast<double>(1 << std::min(failed_tries, 6)));
+  const absl::Duration wait = absl::Seconds(seconds * Jitter());
+  if (options_.interrupt != nullptr) return options_.interrupt->WaitFor(wait);
+  std::this_thread::sleep_for(absl::ToChronoNanoseconds(wait));
+  return false;
+}
+
+Connection::StreamEnd Connection::Judge(const grpc::Status& status, absl::Time deadline,
+                                        absl::Status* error) const {
+  if (status.ok()) return StreamEnd::kDone;
+  if (interrupted()) {
+    *error = Interrupted();
+    return StreamEnd::kDone;
+  }
+  *error = FromGrpcStatus(status);
+  if (absl::Now() >= deadline) {
+    *error = absl::DeadlineExceededError("the time given is over");
+    return StreamEnd::kDone;
+  }
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+      return StreamEnd::kRetry;
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+      // Ours carry ErrorInfo; without it the transport broke ("RST_STREAM", "Stream removed").
+      return GetErrorInfo(*error).has_value() ? StreamEnd::kDone : StreamEnd::kRetry;
+    default:
+      return StreamEnd::kDone;
+  }
+}
+
+}  // namespace fsdp

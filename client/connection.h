@@ -1,0 +1,136 @@
+#ifndef FSDPCTL_CLIENT_CONNECTION_H_
+#define FSDPCTL_CLIENT_CONNECTION_H_
+
+// A gRPC channel with the client's rules for connecting, retrying and resuming. Thread-safe.
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "client/error.h"
+
+namespace fsdp {
+
+class Connection {
+ public:
+  explicit Connection(ClientOptions options);
+
+  [[nodiscard]] const ClientOptions& options() const { return options_; }
+  [[nodiscard]] const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  // OK when connected before `until`; else UNAVAILABLE, or CANCELLED by the interrupt.
+  absl::Status WaitUntilConnected(absl::Time until);
+
+  // One unary call. UNAVAILABLE is retried within retry_window, after the call was sent only when
+  // `repeatable`.
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(Stub& stub,
+                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
+                                const Request& request, bool repeatable);
+
+  // Opens `method` with `make_request()` and hands every message to `on_response` until it returns
+  // false or the server ends the stream with OK. After a lost connection it opens again: the
+  // request must then say where to resume.
+  template <typename Stub, typename Request, typename Response, typename MakeRequest,
+            typename OnResponse>
+  absl::Status Stream(Stub& stub,
+                      std::unique_ptr<grpc::ClientReaderInterface<Response>> (Stub::*method)(
+                          grpc::ClientContext*, const Request&),
+                      const StreamOptions& options, MakeRequest make_request,
+                      OnResponse on_response);
+
+  // Waits before the try after `failed_tries` failures; true when interrupted.
+  bool Backoff(int failed_tries);
+
+ private:
+  enum class StreamEnd { kDone, kRetry };
+  // What a stream's end means; `error` is filled unless it was good.
+  StreamEnd Judge(const grpc::Status& status, absl::Time deadline, absl::Status* error) const;
+  [[nodiscard]] absl::Status Interrupted() const;
+  [[nodiscard]] bool interrupted() const;
+
+  const ClientOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+};
+
+template <typename Stub, typename Request, typename Response>
+absl::StatusOr<Response> Connection::Call(Stub& stub,
+                                          grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Response*),
+                                          const Request& request, bool repeatable) {
+  const absl::Time start = absl::Now();
+  const absl::Time deadline = start + options_.call_timeout;
+  const absl::Time retry_until = std::min(deadline, start + options_.retry_window);
+  for (int failed_tries = 0;; ++failed_tries) {
+    if (absl::Status connected = WaitUntilConnected(retry_until); !connected.ok()) return connected;
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const Interrupt::Scope scope(options_.interrupt, [&context] { context.TryCancel(); });
+    Response response;
+    const grpc::Status status = (stub.*method)(&context, request, &response);
+    if (status.ok()) return response;
+    if (interrupted()) return Interrupted();
+    const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
+    if (!again || absl::Now() >= retry_until) return FromGrpcStatus(status);
+    if (Backoff(failed_tries)) return Interrupted();
+  }
+}
+
+template <typename Stub, typename Request, typename Response, typename MakeRequest,
+          typename OnResponse>
+absl::Status Connection::Stream(Stub& stub,
+                                std::unique_ptr<grpc::ClientReaderInterface<Response>> (
+                                    Stub::*method)(grpc::ClientContext*, const Request&),
+                                const StreamOptions& options, MakeRequest make_request,
+                                OnResponse on_response) {
+  absl::Time connect_until = absl::Now() + options_.retry_window;
+  for (int failed_tries = 0;; ++failed_tries) {
+    if (absl::Status status = WaitUntilConnected(std::min(connect_until, options.deadline));
+        !status.ok()) {
+      if (status.code() == absl::StatusCode::kUnavailable && absl::Now() >= options.deadline) {
+        return absl::DeadlineExceededError(status.message());
+      }
+      return status;
+    }
+    grpc::ClientContext context;
+    if (options.deadline != absl::InfiniteFuture()) {
+      context.set_deadline(absl::ToChronoTime(options.deadline));
+    }
+    const Interrupt::Scope scope(options_.interrupt, [&context] { context.TryCancel(); });
+    const Request request = make_request();
+    auto reader = (stub.*method)(&context, request);
+    bool got_message = false;
+    bool stopped = false;
+    Response response;
+    while (!stopped && reader->Read(&response)) {
+      got_message = true;
+      stopped = !on_response(response);
+    }
+    if (stopped) context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    if (stopped) return absl::OkStatus();
+    absl::Status error;
+    if (Judge(status, options.deadline, &error) == StreamEnd::kDone) return error;
+    // A connection that delivered starts a new window; one that only opens and closes does not.
+    if (got_message || failed_tries == 0) {
+      if (got_message) failed_tries = 0;
+      connect_until = absl::Now() + options_.reconnect_window;
+      if (options.on_reconnect) options.on_reconnect(error);
+    }
+    if (absl::Now() >= connect_until) return error;
+    if (Backoff(failed_tries)) return Interrupted();
+  }
+}
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_CLIENT_CONNECTION_H_

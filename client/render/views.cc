@@ -1,0 +1,326 @@
+#include "client/render/views.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/exit_code.h"
+#include "client/render/progress.h"
+#include "client/render/table.h"
+#include "client/render/text.h"
+#include "proto/support/spec.h"
+
+namespace fsdp {
+namespace {
+
+std::string StepText(const v1::Job& job) {
+  const auto& progress = job.progress();
+  if (!job.has_progress() || (progress.step() == 0 && progress.total_steps() == 0)) return "-";
+  if (progress.total_steps() == 0) return absl::StrCat(progress.step());
+  return absl::StrCat(progress.step(), "/", progress.total_steps());
+}
+
+std::string LossOf(const v1::Job& job) {
+  return job.has_progress() && job.progress().step() > 0 ? LossText(job.progress().loss()) : "-";
+}
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string MemoryPair(const v1::RankStatus& rank) {
+  if (rank.memory_peak_bytes() == 0 && rank.memory_planned_bytes() == 0) return "-";
+  const std::string peak =
+      rank.memory_peak_bytes() == 0 ? "-" : BytesText(rank.memory_peak_bytes());
+  if (rank.memory_planned_bytes() == 0) return peak;
+  return absl::StrCat(peak, " of ", BytesText(rank.memory_planned_bytes()));
+}
+
+// "Name:" padded to one column for a page of facts.
+void AddFact(std::string* page, const std::string& name, const std::string& value) {
+  if (value.empty()) return;
+  absl::StrAppendFormat(page, "%-14s%s\n", name + ":", value);
+}
+
+std::string AttemptTable(const v1::Job& job, absl::Time now) {
+  Table table({{"ATTEMPT", true},
+               {"EPOCH", true},
+               {"STATE"},
+               {"STEPS"},
+               {"STARTED"},
+               {"TOOK", true},
+               {"CAUSE"}});
+  for (const auto& attempt : job.attempts()) {
+    const bool ended = attempt.has_end_time();
+    const absl::Time end = ended ? ToTime(attempt.end_time()) : now;
+    table.AddRow({absl::StrCat(attempt.attempt()), absl::StrCat(attempt.epoch()),
+                  EnumText(attempt.state()),
+                  absl::StrCat(attempt.first_step(), "-", attempt.last_step()),
+                  TimeText(attempt.start_time()),
+                  attempt.has_start_time() ? DurationText(end - ToTime(attempt.start_time())) : "-",
+                  EnumText(attempt.cause())});
+  }
+  return table.Render("  ");
+}
+
+std::string RestartsText(const v1::RestartCounts& counts) {
+  return absl::StrCat(counts.infrastructure(), " infrastructure, ", counts.user(), " user, ",
+                      counts.free(), " free");
+}
+
+std::string CheckpointText(const v1::CheckpointInfo& checkpoint) {
+  if (checkpoint.path().empty()) return "";
+  return absl::StrCat(checkpoint.path(), "  (step ", checkpoint.step(), ", ",
+                      BytesText(checkpoint.size_bytes()), ", world ", checkpoint.world_size(), ")");
+}
+
+void AddRootCause(const v1::RootCause& cause, const Style& style, std::string* page) {
+  absl::StrAppend(page, "\n", style.Bold("Root cause"), "\n  ", style.Red(RootCauseText(cause)),
+                  "\n");
+  if (!cause.collective().empty()) {
+    absl::StrAppend(page, "  in collective: ", Printable(cause.collective()), "\n");
+  }
+  if (cause.last_lines().empty()) return;
+  absl::StrAppend(page, "  last lines of the trainer:\n");
+  for (const auto& line : cause.last_lines()) {
+    absl::StrAppend(page, "    ", style.Dim("|"), " ", Printable(line), "\n");
+  }
+}
+
+std::string UnitTable(const v1::Plan& plan) {
+  Table table({{"UNIT"}, {"PARAMETERS", true}, {"SHARD", true}, {"PADDING", true}});
+  for (const auto& unit : plan.units()) {
+    table.AddRow({unit.name(), CountText(unit.parameters()), CountText(unit.shard_elements()),
+                  CountText(unit.padding_elements())});
+  }
+  return table.Render("  ");
+}
+
+std::string PolicyTable(const v1::Plan& plan) {
+  Table table({{"RECOMPUTE"}, {"PER RANK", true}, {"STEP", true}, {"FITS"}});
+  for (const auto& policy : plan.policies()) {
+    table.AddRow(
+        {EnumText(policy.recompute()), BytesText(policy.total_bytes()),
+         policy.predicted_step_seconds() > 0 ? SecondsText(policy.predicted_step_seconds()) : "-",
+         policy.fits() ? "yes" : "no"});
+  }
+  return table.Render("  ");
+}
+
+std::string MemoryTable(const v1::Plan& plan) {
+  Table table({{"MEMORY PER RANK"}, {"BYTES", true}, {"", true}, {"DETAIL"}});
+  for (const auto& row : plan.memory()) {
+    table.AddRow({row.kind(), CountText(row.bytes()), BytesText(row.bytes()), row.detail()});
+  }
+  table.AddRow({"total", CountText(plan.total_bytes()), BytesText(plan.total_bytes()),
+                "largest of any rank"});
+  return table.Render("  ");
+}
+
+}  // namespace
+
+std::string JobTable(const std::vector<v1::Job>& jobs, bool wide, absl::Time now,
+                     const Style& style) {
+  std::vector<Table::Column> columns = {{"JOB"},        {"STATE"},      {"RANKS", true},
+                                        {"STEP", true}, {"LOSS", true}, {"AGE", true}};
+  if (wide) {
+    for (const char* title : {"QUEUE", "PRIORITY", "ATTEMPT", "OWNER", "TOKENS/S", "REASON"}) {
+      columns.push_back({title});
+    }
+  }
+  Table table(columns);
+  for (const auto& job : jobs) {
+    std::vector<std::string> row = {IdOf(job.name()),
+                                    style.State(job.state()),
+                                    job.ranks().empty() ? absl::StrCat(JobWorldSize(job.spec()))
+                                                        : absl::StrCat(job.ranks_size()),
+                                    StepText(job),
+                                    LossOf(job),
+                                    AgeText(job.create_time(), now)};
+    if (wide) {
+      const double rate = job.progress().tokens_per_second();
+      row.insert(row.end(),
+                 {OrDash(job.spec().spec().queue()), absl::StrCat(job.spec().spec().priority()),
+                  absl::StrCat(job.attempt()), OrDash(job.owner()),
+                  rate > 0 ? ShortNumber(rate) : "-", OrDash(Printable(job.reason()))});
+    }
+    table.AddRow(row);
+  }
+  return table.Render();
+}
+
+std::string WorkerTable(const std::vector<v1::Worker>& workers, bool wide, absl::Time now,
+                        const Style& style) {
+  std::vector<Table::Column> columns = {{"WORKER"}, {"STATE"},      {"DEVICE"},
+                                        {"JOB"},    {"RANK", true}, {"HEARTBEAT", true}};
+  if (wide) {
+    for (const char* title : {"HOST", "MEMORY", "VERSION", "INCARNATION", "METRICS", "REASON"}) {
+      columns.push_back({title});
+    }
+  }
+  Table table(columns);
+  for (const auto& worker : workers) {
+    std::string state = EnumText(worker.state());
+    if (worker.cordoned()) state += ",CORDONED";
+    if (worker.state() == v1::WORKER_STATE_LOST)
+      state = style.Red(state);
+    else if (worker.state() == v1::WORKER_STATE_SUSPECT || worker.cordoned() ||
+             worker.state() == v1::WORKER_STATE_UNPLACEABLE)
+      state = style.Yellow(state);
+    std::vector<std::string> row = {
+        IdOf(worker.name()),
+        state,
+        absl::StrCat(EnumText(worker.device().type()), ":", worker.device().index()),
+        worker.job().empty() ? "-" : IdOf(worker.job()),
+        worker.job().empty() ? "-" : absl::StrCat(worker.rank()),
+        AgeText(worker.heartbeat_time(), now)};
+    if (wide) {
+      row.insert(row.end(), {OrDash(worker.host()), BytesText(worker.device().memory_bytes()),
+                             OrDash(worker.version()), OrDash(worker.incarnation()),
+                             OrDash(worker.metrics_address()),
+                             OrDash(Printable(worker.unplaceable_reason()))});
+    }
+    table.AddRow(row);
+  }
+  return table.Render();
+}
+
+std::string RankTable(const v1::Job& job, const std::string& indent) {
+  Table table({{"RANK", true},
+               {"STATE"},
+               {"WORKER"},
+               {"HOST"},
+               {"DEVICE"},
+               {"PID", true},
+               {"STEP", true},
+               {"PEAK MEMORY"}});
+  for (const auto& rank : job.ranks()) {
+    table.AddRow({absl::StrCat(rank.rank()), EnumText(rank.state()), OrDash(IdOf(rank.worker())),
+                  OrDash(rank.host()), OrDash(rank.device()),
+                  rank.pid() == 0 ? "-" : absl::StrCat(rank.pid()), absl::StrCat(rank.step()),
+                  MemoryPair(rank)});
+  }
+  return table.Render(indent);
+}
+
+std::string EventLine(const v1::JobEvent& event, const Style& style) {
+  std::string where;
+  if (event.attempt() > 0) absl::StrAppend(&where, " attempt ", event.attempt());
+  if (event.has_rank()) absl::StrAppend(&where, " rank ", event.rank());
+  if (event.step() > 0) absl::StrAppend(&where, " step ", event.step());
+  std::string text = absl::StrCat(
+      TimeText(event.time()), "  ", style.Severity(event.severity()),
+      std::string(8 - std::min<std::size_t>(7, EnumText(event.severity()).size()), ' '),
+      event.type(), where);
+  if (!event.message().empty()) absl::StrAppend(&text, "  ", Printable(event.message()));
+  return text;
+}
+
+std::string RootCauseText(const v1::RootCause& cause) {
+  std::string text = EnumText(cause.cause());
+  absl::StrAppend(&text, ": rank ", cause.rank());
+  if (!cause.worker().empty()) absl::StrAppend(&text, " on worker ", IdOf(cause.worker()));
+  if (cause.signal() != 0) absl::StrAppend(&text, ", signal ", cause.signal());
+  if (cause.exit_code() != 0) absl::StrAppend(&text, ", exit code ", cause.exit_code());
+  if (cause.step() > 0) absl::StrAppend(&text, ", at step ", cause.step());
+  if (!cause.message().empty()) absl::StrAppend(&text, ": ", Printable(cause.message()));
+  return text;
+}
+
+std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& events,
+                           absl::Time now, const Style& style) {
+  std::string page;
+  AddFact(&page, "Job", IdOf(job.name()));
+  std::string state = style.State(job.state());
+  if (job.state() == v1::JOB_STATE_QUEUED && job.queue_position() > 0) {
+    absl::StrAppend(&state, ", ", job.queue_position(), " in line of queue ",
+                    job.spec().spec().queue());
+  }
+  AddFact(&page, "State", state);
+  AddFact(&page, "Reason", Printable(job.reason()));
+  if (job.cause() != v1::FAILURE_CAUSE_UNSPECIFIED) AddFact(&page, "Cause", EnumText(job.cause()));
+  AddFact(&page, "Owner", job.owner());
+  AddFact(&page, "Created", TimeText(job.create_time()));
+  if (job.has_start_time()) AddFact(&page, "Started", TimeText(job.start_time()));
+  if (job.has_end_time()) AddFact(&page, "Ended", TimeText(job.end_time()));
+  if (job.has_progress()) AddFact(&page, "Progress", ProgressText(job.progress()));
+  AddFact(&page, "Attempt", absl::StrCat(job.attempt(), ", epoch ", job.epoch()));
+  AddFact(&page, "Restarts", RestartsText(job.restarts()));
+  AddFact(&page, "Checkpoint", CheckpointText(job.checkpoint()));
+  for (const auto& warning : job.warnings()) {
+    AddFact(&page, "Warning", style.Yellow(Printable(warning)));
+  }
+  if (!job.ranks().empty()) {
+    absl::StrAppend(&page, "\n", style.Bold("Ranks"), "\n", RankTable(job, "  "));
+  }
+  if (job.has_root_cause() && job.root_cause().cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
+    AddRootCause(job.root_cause(), style, &page);
+  }
+  if (!job.attempts().empty()) {
+    absl::StrAppend(&page, "\n", style.Bold("Attempts"), "\n", AttemptTable(job, now));
+  }
+  if (!events.empty()) {
+    absl::StrAppend(&page, "\n", style.Bold("Events"), "\n");
+    for (const auto& event : events) absl::StrAppend(&page, "  ", EventLine(event, style), "\n");
+  }
+  return page;
+}
+
+std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& style) {
+  std::string text;
+  AddFact(&text, "World size", absl::StrCat(plan.world_size()));
+  AddFact(&text, "Parameters",
+          absl::StrCat(CountText(plan.parameters()), "  (",
+                       ShortNumber(static_cast<double>(plan.parameters())), ")"));
+  AddFact(&text, "Precision",
+          absl::StrCat(EnumText(plan.parameter_dtype()), ", gradients in ",
+                       EnumText(plan.reduce_dtype())));
+  AddFact(&text, "Recompute", EnumText(plan.recompute()));
+  AddFact(
+      &text, "Step",
+      absl::StrCat(CountText(plan.tokens_per_step()), " tokens in ", plan.micro_batches_per_step(),
+                   " micro-batches, ", ShortNumber(plan.model_flops_per_step()), "FLOP"));
+  if (plan.predicted_step_seconds() > 0) {
+    AddFact(&text, "Predicted", SecondsText(plan.predicted_step_seconds()) + " a step");
+  }
+  absl::StrAppendFormat(&text, "%-14s%016x\n", "Schedule:", plan.schedule_hash());
+  absl::StrAppend(&text, "\n", MemoryTable(plan));
+  if (view.policies) absl::StrAppend(&text, "\n", PolicyTable(plan));
+  if (view.units) absl::StrAppend(&text, "\n", UnitTable(plan));
+  if (view.schedule && !plan.schedule().empty()) {
+    absl::StrAppend(&text, "\n", style.Bold("Schedule of one micro-batch"), "\n");
+    for (const auto& line : plan.schedule()) absl::StrAppend(&text, "  ", line, "\n");
+  }
+  for (const auto& warning : plan.warnings()) {
+    absl::StrAppend(&text, style.Yellow("warning:"), " ", warning, "\n");
+  }
+  return text;
+}
+
+std::string TopText(const v1::GetClusterResponse& cluster, const std::vector<v1::Job>& jobs,
+                    const std::vector<v1::Worker>& workers, absl::Time now, const Style& style) {
+  std::string text =
+      absl::StrCat(style.Bold("fsdpctl top"), "  coordinator ", cluster.version(), ", up ",
+                   AgeText(cluster.start_time(), now), "  workers ", cluster.workers_busy(),
+                   " busy, ", cluster.workers_ready(), " ready  jobs ", cluster.jobs_running(),
+                   " running, ", cluster.jobs_queued(), " queued\n");
+  absl::StrAppend(&text, "\n", jobs.empty() ? "no live jobs\n" : JobTable(jobs, true, now, style));
+  for (const auto& job : jobs) {
+    if (job.ranks().empty()) continue;
+    absl::StrAppend(&text, "\n", style.Bold(IdOf(job.name())), "\n");
+    if (job.has_progress()) absl::StrAppend(&text, "  ", ProgressText(job.progress()), "\n");
+    absl::StrAppend(&text, RankTable(job, "  "));
+  }
+  std::vector<v1::Worker> odd;
+  std::copy_if(workers.begin(), workers.end(), std::back_inserter(odd), [](const v1::Worker& w) {
+    return w.cordoned() ||
+           (w.state() != v1::WORKER_STATE_READY && w.state() != v1::WORKER_STATE_BUSY);
+  });
+  if (!odd.empty()) {
+    absl::StrAppend(&text, "\n", style.Bold("Workers that need a look"), "\n",
+                    WorkerTable(odd, true, now, style));
+  }
+  return text;
+}
+
+}  // namespace fsdp

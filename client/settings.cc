@@ -1,0 +1,133 @@
+#include "client/settings.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+#include "client/flags.h"
+#include "client/suggest.h"
+#include "proto/support/status.h"
+
+namespace fsdp {
+namespace {
+
+struct Key {
+  const char* file_key;
+  const char* variable;
+};
+constexpr Key kServer{"server", "FSDPCTL_SERVER"};
+constexpr Key kCallTimeout{"callTimeout", "FSDPCTL_CALL_TIMEOUT"};
+constexpr Key kColor{"color", "FSDPCTL_COLOR"};
+
+struct ConfigFile {
+  std::string path;
+  std::map<std::string, std::string> values;
+};
+
+// yaml-cpp throws; nothing of it leaves this function.
+absl::Status ParseConfig(const std::string& text, ConfigFile* file) {
+  const std::vector<std::string> known = {kServer.file_key, kCallTimeout.file_key, kColor.file_key};
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsNull()) return absl::OkStatus();
+    if (!root.IsMap()) {
+      return absl::InvalidArgumentError(absl::StrCat(file->path, ": must be `key: value` lines"));
+    }
+    for (const auto& entry : root) {
+      const std::string key = entry.first.as<std::string>();
+      if (std::find(known.begin(), known.end(), key) == known.end()) {
+        return absl::InvalidArgumentError(absl::StrCat(file->path, ":", entry.first.Mark().line + 1,
+                                                       ": unknown key \"", key, "\"",
+                                                       DidYouMean(key, known)));
+      }
+      file->values[key] = entry.second.as<std::string>();
+    }
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file->path, ":", error.mark.line + 1, ": ", error.msg));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ConfigFile> ReadConfig(const SettingFlags& flags, const EnvironmentFn& environment) {
+  ConfigFile file;
+  bool must_exist = true;
+  if (flags.config.has_value()) {
+    file.path = *flags.config;
+  } else if (const auto named = environment("FSDPCTL_CONFIG")) {
+    file.path = *named;
+  } else {
+    must_exist = false;
+    if (const auto xdg = environment("XDG_CONFIG_HOME")) {
+      file.path = absl::StrCat(*xdg, "/fsdpctl/config.yaml");
+    } else if (const auto home = environment("HOME")) {
+      file.path = absl::StrCat(*home, "/.config/fsdpctl/config.yaml");
+    } else {
+      return file;
+    }
+  }
+  std::ifstream in(file.path);
+  if (!in) {
+    if (!must_exist) return file;
+    return absl::NotFoundError(absl::StrCat("cannot read the config file ", file.path));
+  }
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  RETURN_IF_ERROR(ParseConfig(text, &file));
+  return file;
+}
+
+struct Setting {
+  std::string value;
+  std::string origin;
+};
+
+Setting Choose(const std::optional<std::string>& flag, const char* flag_name, const Key& key,
+               const EnvironmentFn& environment, const ConfigFile& file, const char* fallback) {
+  if (flag.has_value()) return {*flag, flag_name};
+  if (const auto value = environment(key.variable)) return {*value, key.variable};
+  if (const auto found = file.values.find(key.file_key); found != file.values.end()) {
+    return {found->second, file.path};
+  }
+  return {fallback, "default"};
+}
+
+absl::StatusOr<ColorMode> ParseColor(const Setting& setting) {
+  if (setting.value == "auto") return ColorMode::kAuto;
+  if (setting.value == "always") return ColorMode::kAlways;
+  if (setting.value == "never") return ColorMode::kNever;
+  return absl::InvalidArgumentError(absl::StrCat("color \"", setting.value, "\" (", setting.origin,
+                                                 ") must be auto, always or never"));
+}
+
+}  // namespace
+
+absl::StatusOr<Settings> LoadSettings(const SettingFlags& flags, const EnvironmentFn& environment) {
+  ASSIGN_OR_RETURN(const ConfigFile file, ReadConfig(flags, environment));
+  Settings settings;
+  const Setting server =
+      Choose(flags.server, "--server", kServer, environment, file, kDefaultServer);
+  settings.server = server.value;
+  settings.server_origin = server.origin;
+  const Setting timeout =
+      Choose(flags.call_timeout, "--call-timeout", kCallTimeout, environment, file, "10s");
+  const auto duration = ParseDurationText(timeout.value);
+  if (!duration.ok() || *duration <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("call timeout \"", timeout.value, "\" (",
+                                                   timeout.origin,
+                                                   ") must be a duration such as 10s"));
+  }
+  settings.call_timeout = *duration;
+  const Setting color = Choose(flags.color, "--color", kColor, environment, file, "auto");
+  ASSIGN_OR_RETURN(settings.color, ParseColor(color));
+  if (!flags.color.has_value() && environment("NO_COLOR")) settings.color = ColorMode::kNever;
+  return settings;
+}
+
+}  // namespace fsdp
