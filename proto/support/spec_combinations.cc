@@ -168,6 +168,12 @@ bool HasValidationData(const v1::DataSpec& data) {
 
 }  // namespace
 
+std::vector<std::string> AllowedPresets() {
+  std::vector<std::string> presets = PresetNames();
+  std::erase_if(presets, IsOfLaterRelease);
+  return presets;
+}
+
 void CheckModel(const v1::TrainingJob& job, Findings* findings) {
   const auto& model = job.spec().model();
   if (!job.spec().has_model()) return;
@@ -181,8 +187,7 @@ void CheckModel(const v1::TrainingJob& job, Findings* findings) {
                     {"", "minillm, llama", ""});
   }
   if (!model.preset().empty()) {
-    std::vector<std::string> presets = PresetNames();
-    std::erase_if(presets, IsOfLaterRelease);
+    const std::vector<std::string> presets = AllowedPresets();
     if (std::find(presets.begin(), presets.end(), model.preset()) == presets.end()) {
       findings->Error("spec.model.preset", "is not a known preset",
                       {absl::StrCat("\"", Shorten(model.preset()), "\""),

@@ -22,6 +22,8 @@ constexpr double kDaySeconds = 86400;
 constexpr double kMaxRanks = 4096;
 constexpr double kMaxRestarts = 1e6;
 
+constexpr std::string_view kPresets = "the preset's; required without one";
+constexpr std::string_view kYarn = "it belongs to yarn; leave it out";
 constexpr std::string_view kFixedWorld = "jobs have a fixed world size; leave it out";
 
 constexpr auto kRules = std::to_array<FieldRule>({
@@ -37,11 +39,11 @@ constexpr auto kRules = std::to_array<FieldRule>({
 
     {.path = "spec.model", .required = true},
     {.path = "spec.model.configPath", .not_in_release = "give a preset, or the family and sizes"},
-    {.path = "spec.model.family", .default_note = "the preset's; required without one"},
-    {.path = "spec.model.vocabSize", .min = 1, .max = 1 << 24},
-    {.path = "spec.model.dim", .min = 1, .max = 1 << 17},
-    {.path = "spec.model.numLayers", .min = 1, .max = 4096},
-    {.path = "spec.model.numHeads", .min = 1, .max = 4096},
+    {.path = "spec.model.family", .default_note = kPresets},
+    {.path = "spec.model.vocabSize", .min = 1, .max = 1 << 24, .default_note = kPresets},
+    {.path = "spec.model.dim", .min = 1, .max = 1 << 17, .default_note = kPresets},
+    {.path = "spec.model.numLayers", .min = 1, .max = 4096, .default_note = kPresets},
+    {.path = "spec.model.numHeads", .min = 1, .max = 4096, .default_note = kPresets},
     {.path = "spec.model.numKvHeads", .min = 1, .max = 4096, .default_note = "numHeads"},
     {.path = "spec.model.headDim", .min = 1, .max = 4096, .default_note = "dim / numHeads"},
     {.path = "spec.model.mlpDim",
@@ -49,15 +51,35 @@ constexpr auto kRules = std::to_array<FieldRule>({
      .max = 1 << 20,
      .default_note = "4 x dim (minillm, gpt2); required for llama"},
     {.path = "spec.model.maxPositions", .min = 1, .max = 1 << 24},
-    {.path = "spec.model.normEps", .min = 0, .max = 0.1, .above_min = true},
-    {.path = "spec.model.ropeTheta", .min = 1, .max = 1e12},
-    {.path = "spec.model.ropeScaling.factor", .min = 1, .max = 1e6},
-    {.path = "spec.model.ropeScaling.lowFreqFactor", .min = 0, .max = 1e6},
-    {.path = "spec.model.ropeScaling.highFreqFactor", .min = 0, .max = 1e6},
-    {.path = "spec.model.ropeScaling.originalMaxPositions", .min = 1, .max = 1 << 30},
-    {.path = "spec.model.ropeScaling.betaFast", .min = 0, .max = 1e6},
-    {.path = "spec.model.ropeScaling.betaSlow", .min = 0, .max = 1e6},
-    {.path = "spec.model.ropeScaling.attentionFactor", .min = 0, .max = 1e6},
+    {.path = "spec.model.normEps",
+     .min = 0,
+     .max = 0.1,
+     .above_min = true,
+     .default_note = "the family's"},
+    {.path = "spec.model.ropeTheta",
+     .min = 1,
+     .max = 1e12,
+     .default_note = "the preset's, or 10000"},
+    {.path = "spec.model.ropeScaling.type", .required = true},
+    {.path = "spec.model.ropeScaling.factor", .min = 1, .max = 1e6, .required = true},
+    {.path = "spec.model.ropeScaling.lowFreqFactor",
+     .min = 0,
+     .max = 1e6,
+     .default_note = "1 (llama3)"},
+    {.path = "spec.model.ropeScaling.highFreqFactor",
+     .min = 0,
+     .max = 1e6,
+     .default_note = "4 (llama3)"},
+    {.path = "spec.model.ropeScaling.originalMaxPositions",
+     .min = 1,
+     .max = 1 << 30,
+     .default_note = "8192 (llama3)"},
+    {.path = "spec.model.ropeScaling.betaFast", .min = 0, .max = 1e6, .not_in_release = kYarn},
+    {.path = "spec.model.ropeScaling.betaSlow", .min = 0, .max = 1e6, .not_in_release = kYarn},
+    {.path = "spec.model.ropeScaling.attentionFactor",
+     .min = 0,
+     .max = 1e6,
+     .not_in_release = kYarn},
     {.path = "spec.model.qkNorm",
 
      .not_in_release = "leave it out"},
@@ -232,6 +254,18 @@ constexpr auto kValues = std::to_array<ValueRule>({
     {"spec.train.onNonFinite", "rollback", "use stop or skip"},
 });
 
+constexpr auto kChoices = std::to_array<Choice>({
+    {"spec.model", {"family", "preset"}, false, "At least `family` or `preset` must be given."},
+    {"spec.train",
+     {"globalBatch", "globalBatchTokens"},
+     true,
+     "Exactly one of `globalBatch` and `globalBatchTokens` must be given."},
+    {"spec.limits",
+     {"maxSteps", "maxTokens", "maxPasses"},
+     true,
+     "Exactly one of `maxSteps`, `maxTokens` and `maxPasses` must be given."},
+});
+
 constexpr FieldRule kFree = {};
 
 constexpr auto kEnvPrefixes =
@@ -268,6 +302,8 @@ const FieldRule& RuleOf(std::string_view path) {
 }
 
 std::span<const ValueRule> ValuesNotInRelease() { return kValues; }
+
+std::span<const Choice> Choices() { return kChoices; }
 
 bool IsInRelease(std::string_view path, std::string_view value) {
   return std::none_of(kValues.begin(), kValues.end(), [&](const ValueRule& rule) {

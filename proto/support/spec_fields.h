@@ -8,6 +8,7 @@
 
 #include <google/protobuf/descriptor.h>
 
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -70,6 +71,15 @@ bool IsInRelease(std::string_view path, std::string_view value);
 // The names that an enum field takes in this release.
 std::vector<std::string> AllowedNames(const google::protobuf::EnumDescriptor& type,
                                       std::string_view path);
+
+// Fields of one object of which one must be given: exactly one, or at least one.
+struct Choice {
+  std::string_view path;
+  std::array<std::string_view, 3> names;
+  bool exactly_one = true;
+  std::string_view words;
+};
+std::span<const Choice> Choices();
 
 // "0..1", "more than 0, at most 1"; empty without bounds.
 std::string RangeWords(const FieldRule& rule);

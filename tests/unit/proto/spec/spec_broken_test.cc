@@ -272,6 +272,15 @@ const std::vector<BrokenSpec>& BrokenSpecs() {
        "spec.train.onNonFinite", "not in this release"},
       {"spikes", 17, "    globalBatch: 8\n    spikeSigma: 6", "18:5", "spec.train.spikeSigma",
        "not in this release"},
+      {"rope_scaling_without_type", 12, "    mlpDim: 128\n    ropeScaling: {factor: 2}", "13:5",
+       "spec.model.ropeScaling.type", "linear, llama3"},
+      {"rope_scaling_order", 12,
+       "    mlpDim: 128\n    ropeScaling: {type: llama3, factor: 8, lowFreqFactor: 4, "
+       "highFreqFactor: 1}",
+       "13:62", "spec.model.ropeScaling.highFreqFactor", "must be greater than lowFreqFactor"},
+      {"beta_of_yarn", 12,
+       "    mlpDim: 128\n    ropeScaling: {type: linear, factor: 2, betaFast: 32}", "13:44",
+       "spec.model.ropeScaling.betaFast", "it belongs to yarn"},
       {"yarn", 12, "    mlpDim: 128\n    ropeScaling: {type: yarn, factor: 4}", "13:19",
        "spec.model.ropeScaling.type", "not in this release"},
   };
