@@ -1,0 +1,46 @@
+#ifndef FSDPCTL_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_
+#define FSDPCTL_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_
+
+// The CUDA backend of worker/device/device.h.
+//
+// Thread rule: as device.h. CreateCudaDevice makes the device current for the calling thread, which
+// must be the step thread.
+// Lifetime: as device.h; CudaDevice owns the library handles and the one workspace of matmuls.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/device/device.h"
+
+namespace fsdp {
+
+enum class AttentionBackend : std::uint8_t {
+  kAuto,   // cuDNN where the library is present and takes the shape, else the own kernels
+  kOwn,    // the own kernels only
+  kCudnn,  // cuDNN or an error
+};
+
+struct CudaDeviceOptions {
+  int ordinal = 0;  // of the devices that this process sees
+  AttentionBackend attention = AttentionBackend::kAuto;
+  // Every operation gives the same bits on every call. false lets cuDNN's attention backward add up
+  // dQ in any order, which is faster.
+  bool deterministic = false;
+  // Workspace of matmuls on the compute stream; NVIDIA's libraries want 32 MiB on Hopper.
+  std::size_t matmul_workspace_bytes = std::size_t{32} << 20;
+};
+
+//   FAILED_PRECONDITION  no driver, no such device, or a device older than the built code
+//   RESOURCE_EXHAUSTED   no memory for the workspace
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+
+// The CUDA stream behind a Stream of a CUDA device.
+cudaStream_t CudaStreamOf(Stream& stream);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_DEVICE_CUDA_CUDA_DEVICE_H_

@@ -1,0 +1,459 @@
+// RMSNorm and LayerNorm, forward fused with the residual addition, backward fused with the residual
+// gradient. A row stays in registers between the statistics and the result, so each operand is read
+// once; rows too odd or too long for that take the plain kernels, which read them again.
+
+#include <algorithm>
+
+#include "worker/device/cuda/kernels/device_math.cuh"
+#include "worker/device/cuda/kernels/kernels.h"
+
+namespace fsdp::kernels {
+namespace {
+
+struct ForwardParams {
+  const void* x;
+  const void* delta;  // may be null
+  void* sum;
+  void* y;
+  const void* weight;
+  const void* bias;
+  float* mean;
+  float* rstd;
+  std::int64_t x_stride, delta_stride, sum_stride, y_stride;
+  std::int64_t rows;
+  int cols;
+  float eps;
+};
+
+struct BackwardParams {
+  const void* dy;
+  const void* x;
+  const void* residual;  // may be null
+  void* dx;
+  const void* weight;
+  const float* mean;
+  const float* rstd;
+  std::int64_t dy_stride, x_stride, residual_stride, dx_stride;
+  std::int64_t rows;
+  int cols;
+  float* d_weight_partial;  // [gridDim.x, cols]
+  float* d_bias_partial;
+};
+
+// Sums over one row's threads: a warp, or the block.
+template <bool kWarpRow>
+__device__ __forceinline__ float RowSum(float value, float* shared) {
+  if constexpr (kWarpRow) return WarpReduce(value, SumOp<float>{});
+  return BlockReduce(value, SumOp<float>{}, 0.0F, shared);
+}
+
+template <typename T, int V, int kVectors, bool kWarpRow, bool kLayer>
+__global__ void NormForwardKernel(const ForwardParams p) {
+  __shared__ float shared[32];
+  const int lane = kWarpRow ? threadIdx.x % 32 : threadIdx.x;
+  const int row_threads = kWarpRow ? 32 : blockDim.x;
+  const std::int64_t row =
+      kWarpRow ? static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32
+               : blockIdx.x;
+  if (row >= p.rows) return;  // whole warps only: kWarpRow has no block-wide sum
+  const int num_vectors = p.cols / V;
+  const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
+
+  Pack<T, V> value[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int at = lane + k * row_threads;
+    if (at < num_vectors) value[k] = Pack<T, V>::Load(x + at * V);
+  }
+  if (p.delta != nullptr) {
+    const T* delta = static_cast<const T*>(p.delta) + row * p.delta_stride;
+    T* sum = static_cast<T*>(p.sum) + row * p.sum_stride;
+    Pack<T, V> added[kVectors];
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      const int at = lane + k * row_threads;
+      if (at < num_vectors) added[k] = Pack<T, V>::Load(delta + at * V);
+    }
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      const int at = lane + k * row_threads;
+      if (at >= num_vectors) continue;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        value[k].at[i] = FromFloat<T>(ToFloat(value[k].at[i]) + ToFloat(added[k].at[i]));
+      }
+      value[k].Store(sum + at * V);
+    }
+  }
+
+  float mean = 0;
+  if constexpr (kLayer) {
+    float total = 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (lane + k * row_threads >= num_vectors) continue;
+#pragma unroll
+      for (int i = 0; i < V; ++i) total += ToFloat(value[k].at[i]);
+    }
+    mean = RowSum<kWarpRow>(total, shared) / p.cols;
+  }
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    if (lane + k * row_threads >= num_vectors) continue;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float centred = ToFloat(value[k].at[i]) - mean;
+      squares += centred * centred;
+    }
+  }
+  squares = RowSum<kWarpRow>(squares, shared);
+  const float rstd = 1.0F / sqrtf(squares / p.cols + p.eps);
+  if (lane == 0) {
+    p.rstd[row] = rstd;
+    if constexpr (kLayer) p.mean[row] = mean;
+  }
+
+  T* y = static_cast<T*>(p.y) + row * p.y_stride;
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int at = lane + k * row_threads;
+    if (at >= num_vectors) continue;
+    float weight[V];
+    LoadFloats<T, V>(static_cast<const T*>(p.weight) + at * V, weight);
+    float bias[V] = {};
+    if constexpr (kLayer) LoadFloats<T, V>(static_cast<const T*>(p.bias) + at * V, bias);
+    float out[V];
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      out[i] = (ToFloat(value[k].at[i]) - mean) * rstd * weight[i] + bias[i];
+    }
+    StoreFloats<T, V>(y + at * V, out);
+  }
+}
+
+template <typename T, bool kLayer>
+__global__ void PlainNormForwardKernel(const ForwardParams p) {
+  __shared__ float shared[32];
+  const std::int64_t row = blockIdx.x;
+  const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
+  if (p.delta != nullptr) {
+    const T* delta = static_cast<const T*>(p.delta) + row * p.delta_stride;
+    T* sum = static_cast<T*>(p.sum) + row * p.sum_stride;
+    for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
+      sum[c] = FromFloat<T>(ToFloat(x[c]) + ToFloat(delta[c]));
+    }
+    x = sum;  // each thread reads back only what it wrote
+  }
+  float mean = 0;
+  if constexpr (kLayer) {
+    float total = 0;
+    for (int c = threadIdx.x; c < p.cols; c += blockDim.x) total += ToFloat(x[c]);
+    mean = RowSum<false>(total, shared) / p.cols;
+  }
+  float squares = 0;
+  for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
+    const float centred = ToFloat(x[c]) - mean;
+    squares += centred * centred;
+  }
+  squares = RowSum<false>(squares, shared);
+  const float rstd = 1.0F / sqrtf(squares / p.cols + p.eps);
+  if (threadIdx.x == 0) {
+    p.rstd[row] = rstd;
+    if constexpr (kLayer) p.mean[row] = mean;
+  }
+  const T* weight = static_cast<const T*>(p.weight);
+  T* y = static_cast<T*>(p.y) + row * p.y_stride;
+  for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
+    float out = (ToFloat(x[c]) - mean) * rstd * ToFloat(weight[c]);
+    if constexpr (kLayer) out += ToFloat(static_cast<const T*>(p.bias)[c]);
+    y[c] = FromFloat<T>(out);
+  }
+}
+
+// Two sums at once, over the block.
+__device__ __forceinline__ float2 BlockSum2(float2 value, float2* shared) {
+  const auto add = [](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); };
+  const auto warp_sum = [&](float2 v) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+      v = add(v, make_float2(__shfl_xor_sync(0xffffffffU, v.x, offset),
+                             __shfl_xor_sync(0xffffffffU, v.y, offset)));
+    }
+    return v;
+  };
+  value = warp_sum(value);
+  const int num_warps = blockDim.x / 32;
+  const int lane = threadIdx.x % 32;
+  __syncthreads();
+  if (lane == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  return warp_sum(lane < num_warps ? shared[lane] : make_float2(0, 0));
+}
+
+template <typename T, int V, int kVectors>
+struct BackwardRow {
+  Pack<T, V> dy[kVectors], x[kVectors], residual[kVectors];
+
+  __device__ __forceinline__ void Load(const BackwardParams& p, std::int64_t row) {
+    const int num_vectors = p.cols / V;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      const int at = threadIdx.x + k * blockDim.x;
+      if (at >= num_vectors) continue;
+      dy[k] = Pack<T, V>::Load(static_cast<const T*>(p.dy) + row * p.dy_stride + at * V);
+      x[k] = Pack<T, V>::Load(static_cast<const T*>(p.x) + row * p.x_stride + at * V);
+      if (p.residual != nullptr) {
+        residual[k] =
+            Pack<T, V>::Load(static_cast<const T*>(p.residual) + row * p.residual_stride + at * V);
+      }
+    }
+  }
+};
+
+// A block walks rows blockIdx.x, blockIdx.x + gridDim.x, ...: the parameter gradients of a thread's
+// columns stay in registers, and the next row is on its way while this one is reduced.
+template <typename T, int V, int kVectors, bool kLayer>
+__global__ void NormBackwardKernel(const BackwardParams p) {
+  __shared__ float2 shared[32];
+  const int num_vectors = p.cols / V;
+  float d_weight[kVectors][V] = {};
+  float d_bias[kVectors][V] = {};
+  Pack<T, V> weight[kVectors];
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int at = threadIdx.x + k * blockDim.x;
+    if (at < num_vectors) {
+      weight[k] = Pack<T, V>::Load(static_cast<const T*>(p.weight) + at * V);
+    }
+  }
+  BackwardRow<T, V, kVectors> next;
+  if (blockIdx.x < p.rows) next.Load(p, blockIdx.x);
+  for (std::int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    const BackwardRow<T, V, kVectors> now = next;
+    if (row + gridDim.x < p.rows) next.Load(p, row + gridDim.x);
+    const float rstd = p.rstd[row];
+    const float mean = kLayer ? p.mean[row] : 0;
+    float2 sums = make_float2(0, 0);  // of g * xhat, of g
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      if (threadIdx.x + k * blockDim.x >= num_vectors) continue;
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float dy = ToFloat(now.dy[k].at[i]);
+        const float xhat = (ToFloat(now.x[k].at[i]) - mean) * rstd;
+        const float g = dy * ToFloat(weight[k].at[i]);
+        sums.x += g * xhat;
+        sums.y += g;
+        d_weight[k][i] += dy * xhat;
+        if constexpr (kLayer) d_bias[k][i] += dy;
+      }
+    }
+    sums = BlockSum2(sums, shared);
+    const float along = sums.x / p.cols;
+    const float centre = kLayer ? sums.y / p.cols : 0;
+#pragma unroll
+    for (int k = 0; k < kVectors; ++k) {
+      const int at = threadIdx.x + k * blockDim.x;
+      if (at >= num_vectors) continue;
+      float out[V];
+#pragma unroll
+      for (int i = 0; i < V; ++i) {
+        const float xhat = (ToFloat(now.x[k].at[i]) - mean) * rstd;
+        const float g = ToFloat(now.dy[k].at[i]) * ToFloat(weight[k].at[i]);
+        out[i] = rstd * (g - centre - xhat * along);
+        if (p.residual != nullptr) out[i] += ToFloat(now.residual[k].at[i]);
+      }
+      StoreFloats<T, V>(static_cast<T*>(p.dx) + row * p.dx_stride + at * V, out);
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kVectors; ++k) {
+    const int at = threadIdx.x + k * blockDim.x;
+    if (at >= num_vectors) continue;
+    const std::int64_t to = static_cast<std::int64_t>(blockIdx.x) * p.cols + at * V;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      p.d_weight_partial[to + i] = d_weight[k][i];
+      if constexpr (kLayer) p.d_bias_partial[to + i] = d_bias[k][i];
+    }
+  }
+}
+
+template <typename T, bool kLayer>
+__global__ void PlainNormBackwardKernel(const BackwardParams p) {
+  __shared__ float2 shared[32];
+  const std::int64_t partial = static_cast<std::int64_t>(blockIdx.x) * p.cols;
+  const T* weight = static_cast<const T*>(p.weight);
+  for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
+    p.d_weight_partial[partial + c] = 0;
+    if constexpr (kLayer) p.d_bias_partial[partial + c] = 0;
+  }
+  for (std::int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    const T* dy = static_cast<const T*>(p.dy) + row * p.dy_stride;
+    const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
+    const T* residual =
+        p.residual ? static_cast<const T*>(p.residual) + row * p.residual_stride : nullptr;
+    T* dx = static_cast<T*>(p.dx) + row * p.dx_stride;
+    const float rstd = p.rstd[row];
+    const float mean = kLayer ? p.mean[row] : 0;
+    float2 sums = make_float2(0, 0);
+    for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
+      const float xhat = (ToFloat(x[c]) - mean) * rstd;
+      const float g = ToFloat(dy[c]) * ToFloat(weight[c]);
+      sums.x += g * xhat;
+      sums.y += g;
+      p.d_weight_partial[partial + c] += ToFloat(dy[c]) * xhat;
+      if constexpr (kLayer) p.d_bias_partial[partial + c] += ToFloat(dy[c]);
+    }
+    sums = BlockSum2(sums, shared);
+    const float along = sums.x / p.cols;
+    const float centre = kLayer ? sums.y / p.cols : 0;
+    for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
+      const float xhat = (ToFloat(x[c]) - mean) * rstd;
+      const float g = ToFloat(dy[c]) * ToFloat(weight[c]);
+      float out = rstd * (g - centre - xhat * along);
+      if (residual != nullptr) out += ToFloat(residual[c]);
+      dx[c] = FromFloat<T>(out);
+    }
+  }
+}
+
+constexpr int kPlainThreads = 256;
+
+// Threads of a block that owns a row of `num_vectors`, aiming at `per_thread` vectors each.
+int RowThreads(std::int64_t num_vectors, int per_thread) {
+  const std::int64_t wanted = CeilDiv(num_vectors, per_thread);
+  return static_cast<int>(std::clamp<std::int64_t>(CeilDiv(wanted, 32) * 32, 64, 1024));
+}
+
+template <typename T, int V, bool kLayer>
+cudaError_t LaunchForward(cudaStream_t stream, const ForwardParams& p) {
+  const auto rows = static_cast<unsigned>(p.rows);
+  const std::int64_t num_vectors = p.cols / V;
+  constexpr int kWarps = 4;
+  const unsigned warp_blocks = static_cast<unsigned>(CeilDiv(p.rows, kWarps));
+  if (num_vectors <= 64) {
+    NormForwardKernel<T, V, 2, true, kLayer><<<warp_blocks, kWarps * 32, 0, stream>>>(p);
+  } else if (num_vectors <= 128) {
+    NormForwardKernel<T, V, 4, true, kLayer><<<warp_blocks, kWarps * 32, 0, stream>>>(p);
+  } else if (num_vectors <= 256) {
+    NormForwardKernel<T, V, 8, true, kLayer><<<warp_blocks, kWarps * 32, 0, stream>>>(p);
+  } else {
+    NormForwardKernel<T, V, 4, false, kLayer><<<rows, RowThreads(num_vectors, 4), 0, stream>>>(p);
+  }
+  return cudaGetLastError();
+}
+
+template <typename T, int V, bool kLayer>
+cudaError_t LaunchBackward(cudaStream_t stream, const BackwardParams& p, unsigned blocks) {
+  const std::int64_t num_vectors = p.cols / V;
+  if (num_vectors <= 256) {
+    NormBackwardKernel<T, V, 1, kLayer><<<blocks, RowThreads(num_vectors, 1), 0, stream>>>(p);
+  } else {
+    NormBackwardKernel<T, V, 2, kLayer><<<blocks, RowThreads(num_vectors, 2), 0, stream>>>(p);
+  }
+  return cudaGetLastError();
+}
+
+// Blocks of the backward walk: enough to fill the chip, few enough that their partial sums stay in
+// the L2 cache.
+std::int64_t BackwardBlocks(std::int64_t rows, std::int64_t cols) {
+  const std::int64_t per_multiprocessor = cols <= 2048 ? 4 : 2;
+  return std::clamp<std::int64_t>(kNumMultiprocessors * per_multiprocessor, 1,
+                                  std::max<std::int64_t>(1, rows));
+}
+
+template <typename T, bool kLayer>
+cudaError_t ForwardOf(cudaStream_t stream, const NormForwardArgs& args, const ForwardParams& p) {
+  constexpr int kV = 16 / static_cast<int>(sizeof(T));
+  VectorWidth width(kV);
+  for (const Matrix* m : {&args.x, &args.delta, &args.sum, &args.y}) width.Take(*m);
+  width.Take(p.weight, sizeof(T));
+  width.Take(p.bias, sizeof(T));
+  if (width.elements() == kV && p.cols / kV <= 4 * 1024) {
+    return LaunchForward<T, kV, kLayer>(stream, p);
+  }
+  PlainNormForwardKernel<T, kLayer><<<static_cast<unsigned>(p.rows), kPlainThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+template <typename T, bool kLayer>
+cudaError_t BackwardOf(cudaStream_t stream, const NormBackwardArgs& args, const BackwardParams& p,
+                       unsigned blocks) {
+  constexpr int kV = 16 / static_cast<int>(sizeof(T));
+  VectorWidth width(kV);
+  for (const Matrix* m : {&args.dy, &args.x, &args.residual, &args.dx}) width.Take(*m);
+  width.Take(p.weight, sizeof(T));
+  if (width.elements() == kV && p.cols / kV <= 2 * 1024) {
+    return LaunchBackward<T, kV, kLayer>(stream, p, blocks);
+  }
+  PlainNormBackwardKernel<T, kLayer><<<blocks, kPlainThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t NormForward(cudaStream_t stream, const NormForwardArgs& args) {
+  if (args.x.rows == 0) return cudaSuccess;
+  const ForwardParams p{args.x.data,
+                        args.delta.empty() ? nullptr : args.delta.data,
+                        args.sum.data,
+                        args.y.data,
+                        args.weight.data,
+                        args.bias.data,
+                        Data<float>(args.mean),
+                        Data<float>(args.rstd),
+                        args.x.stride,
+                        args.delta.stride,
+                        args.sum.stride,
+                        args.y.stride,
+                        args.x.rows,
+                        static_cast<int>(args.x.cols),
+                        args.eps};
+  return WithType(args.x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    return args.layer ? ForwardOf<T, true>(stream, args, p) : ForwardOf<T, false>(stream, args, p);
+  });
+}
+
+std::size_t NormBackwardScratchFloats(std::int64_t rows, std::int64_t cols) {
+  return static_cast<std::size_t>(2 * BackwardBlocks(rows, cols) * cols);
+}
+
+cudaError_t NormBackward(cudaStream_t stream, const NormBackwardArgs& args) {
+  const std::int64_t blocks = args.x.rows == 0 ? 0 : BackwardBlocks(args.x.rows, args.x.cols);
+  float* d_bias_partial = args.scratch + blocks * args.x.cols;
+  if (blocks > 0) {
+    const BackwardParams p{args.dy.data,
+                           args.x.data,
+                           args.residual.empty() ? nullptr : args.residual.data,
+                           args.dx.data,
+                           args.weight.data,
+                           Data<const float>(args.mean),
+                           Data<const float>(args.rstd),
+                           args.dy.stride,
+                           args.x.stride,
+                           args.residual.stride,
+                           args.dx.stride,
+                           args.x.rows,
+                           static_cast<int>(args.x.cols),
+                           args.scratch,
+                           d_bias_partial};
+    const cudaError_t error = WithType(args.x.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::Type;
+      const auto grid = static_cast<unsigned>(blocks);
+      return args.layer ? BackwardOf<T, true>(stream, args, p, grid)
+                        : BackwardOf<T, false>(stream, args, p, grid);
+    });
+    if (error != cudaSuccess) return error;
+  }
+  if (cudaError_t error = SumPartials(stream, args.scratch, blocks, args.d_weight, args.accumulate);
+      error != cudaSuccess) {
+    return error;
+  }
+  if (!args.layer) return cudaSuccess;
+  return SumPartials(stream, d_bias_partial, blocks, args.d_bias, args.accumulate);
+}
+
+}  // namespace fsdp::kernels

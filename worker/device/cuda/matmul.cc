@@ -1,0 +1,156 @@
+#include "worker/device/cuda/matmul.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "proto/support/status.h"
+#include "worker/device/cuda/cuda_status.h"
+
+namespace fsdp {
+namespace {
+
+cudaDataType_t CudaTypeOf(DType dtype) { return dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+// The largest power of two, up to 16, that divides the address and the row pitch.
+std::uint8_t AlignmentOf(const Matrix& matrix) {
+  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data);
+  const std::uintptr_t pitch = matrix.rows > 1 ? matrix.stride * SizeOf(matrix.dtype) : 0;
+  const std::uintptr_t bits = address | pitch | 16;
+  return static_cast<std::uint8_t>(bits & (~bits + 1));
+}
+
+}  // namespace
+
+std::size_t MatMulPlanner::KeyHash::operator()(const Key& key) const {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ULL; };
+  for (std::int64_t value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldo}) mix(value);
+  for (std::uint8_t value :
+       {key.in_type, key.out_type, key.trans_a, key.trans_b, key.has_bias, key.accumulate,
+        key.has_workspace, key.align_a, key.align_b, key.align_out}) {
+    mix(value);
+  }
+  return hash;
+}
+
+absl::StatusOr<std::unique_ptr<MatMulPlanner>> MatMulPlanner::Create(
+    std::span<std::byte> workspace, cudaStream_t workspace_stream) {
+  std::unique_ptr<MatMulPlanner> planner(new MatMulPlanner);
+  FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtCreate(planner->handle_.receive()));
+  planner->workspace_ = workspace;
+  planner->workspace_stream_ = workspace_stream;
+  return planner;
+}
+
+absl::Status MatMulPlanner::Run(cudaStream_t stream, const Matrix& a, Transpose trans_a,
+                                const Matrix& b, Transpose trans_b, const void* bias,
+                                const Matrix& out, bool accumulate) {
+  const bool has_workspace = stream == workspace_stream_;
+  const Key key{.m = out.rows,
+                .n = out.cols,
+                .k = trans_a == Transpose::kNo ? a.cols : a.rows,
+                .lda = a.stride,
+                .ldb = b.stride,
+                .ldo = out.stride,
+                .in_type = static_cast<std::uint8_t>(a.dtype),
+                .out_type = static_cast<std::uint8_t>(out.dtype),
+                .trans_a = trans_a == Transpose::kYes,
+                .trans_b = trans_b == Transpose::kYes,
+                .has_bias = bias != nullptr,
+                .accumulate = accumulate,
+                .has_workspace = has_workspace,
+                .align_a = AlignmentOf(a),
+                .align_b = AlignmentOf(b),
+                .align_out = AlignmentOf(out)};
+  ASSIGN_OR_RETURN(Plan * plan, FindOrMake(key));
+  if (bias != nullptr) {
+    FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulDescSetAttribute(
+        plan->descriptor.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)));
+  }
+  const float one = 1;
+  const float beta = accumulate ? 1 : 0;
+  FSDP_RETURN_IF_CUBLAS_ERROR(
+      cublasLtMatmul(handle_.get(), plan->descriptor.get(), &one, b.data, plan->left.get(), a.data,
+                     plan->right.get(), &beta, out.data, plan->out.get(), out.data, plan->out.get(),
+                     &plan->algorithm, workspace_.data(), plan->workspace_bytes, stream));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MatMulPlanner::Plan*> MatMulPlanner::FindOrMake(const Key& key) {
+  if (auto found = plans_.find(key); found != plans_.end()) return found->second.get();
+  auto plan = std::make_unique<Plan>();
+  RETURN_IF_ERROR(Describe(key, *plan));
+  RETURN_IF_ERROR(Annotate(Choose(key, *plan),
+                           absl::StrFormat("matmul [%d,%d] x [%d,%d] of %s into %s", key.m, key.k,
+                                           key.k, key.n, NameOf(static_cast<DType>(key.in_type)),
+                                           NameOf(static_cast<DType>(key.out_type)))));
+  return plans_.emplace(key, std::move(plan)).first->second.get();
+}
+
+// cuBLASLt is column-major: our row-major out[M,N] is its [N,M], so the product is computed as
+// out^T = op(b)^T op(a)^T with the operands swapped and nothing copied.
+absl::Status MatMulPlanner::Describe(const Key& key, Plan& plan) {
+  const cudaDataType_t in_type = CudaTypeOf(static_cast<DType>(key.in_type));
+  const cudaDataType_t out_type = CudaTypeOf(static_cast<DType>(key.out_type));
+  FSDP_RETURN_IF_CUBLAS_ERROR(
+      cublasLtMatmulDescCreate(plan.descriptor.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  const auto set = [&plan](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    return CublasToStatus(
+        cublasLtMatmulDescSetAttribute(plan.descriptor.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatmulDescSetAttribute");
+  };
+  const cublasOperation_t left_op = key.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t right_op = key.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, left_op));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, right_op));
+  if (key.has_bias) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out_type));
+  }
+  const auto layout = [](Layout& result, cudaDataType_t type, bool transposed, std::int64_t rows,
+                         std::int64_t cols, std::int64_t stride) {
+    if (transposed) std::swap(rows, cols);
+    return CublasToStatus(cublasLtMatrixLayoutCreate(result.receive(), type, rows, cols, stride),
+                          "cublasLtMatrixLayoutCreate");
+  };
+  RETURN_IF_ERROR(layout(plan.left, in_type, key.trans_b, key.n, key.k, key.ldb));
+  RETURN_IF_ERROR(layout(plan.right, in_type, key.trans_a, key.k, key.m, key.lda));
+  return layout(plan.out, out_type, false, key.n, key.m, key.ldo);
+}
+
+absl::Status MatMulPlanner::Choose(const Key& key, Plan& plan) {
+  Preference preference;
+  FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulPreferenceCreate(preference.receive()));
+  const auto set = [&preference](cublasLtMatmulPreferenceAttributes_t attribute,
+                                 const auto& value) {
+    return CublasToStatus(
+        cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+  };
+  const std::uint64_t workspace_bytes = key.has_workspace ? workspace_.size() : 0;
+  const std::uint32_t align_left = key.align_b;
+  const std::uint32_t align_right = key.align_a;
+  const std::uint32_t align_out = key.align_out;
+  // Partial sums of a split K are added in f32, not in the output's type, and in a fixed order.
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_left));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_right));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_out));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_out));
+  cublasLtMatmulHeuristicResult_t result;
+  int num_results = 0;
+  FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulAlgoGetHeuristic(
+      handle_.get(), plan.descriptor.get(), plan.left.get(), plan.right.get(), plan.out.get(),
+      plan.out.get(), preference.get(), 1, &result, &num_results));
+  if (num_results == 0) return CublasToStatus(CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm");
+  FSDP_RETURN_IF_CUBLAS_ERROR(result.state);
+  plan.algorithm = result.algo;
+  plan.workspace_bytes = result.workspaceSize;
+  return absl::OkStatus();
+}
+
+}  // namespace fsdp
