@@ -252,8 +252,20 @@ absl::Status SafetensorsFile::Read(const SafetensorsTensor& tensor, std::uint64_
 
 absl::StatusOr<std::vector<float>> SafetensorsFile::ReadFloats(
     const SafetensorsTensor& tensor) const {
-  std::vector<std::byte> bytes(tensor.size_bytes());
-  RETURN_IF_ERROR(Read(tensor, 0, bytes));
+  return ReadFloats(tensor, 0, tensor.num_elements());
+}
+
+absl::StatusOr<std::vector<float>> SafetensorsFile::ReadFloats(const SafetensorsTensor& tensor,
+                                                               std::int64_t first,
+                                                               std::int64_t count) const {
+  if (first < 0 || count < 0 || count > tensor.num_elements() - first) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("elements [%d, +%d) do not lie in tensor \"%s\" of %d (%s)", first, count,
+                        tensor.name, tensor.num_elements(), path_));
+  }
+  const std::uint64_t element_bytes = SafetensorsDTypeSize(tensor.dtype);
+  std::vector<std::byte> bytes(static_cast<std::uint64_t>(count) * element_bytes);
+  RETURN_IF_ERROR(Read(tensor, static_cast<std::uint64_t>(first) * element_bytes, bytes));
   std::vector<float> values;
   RETURN_IF_ERROR(ConvertFloating(tensor, bytes, &values));
   return values;

@@ -71,6 +71,9 @@ class SafetensorsFile {
   // All elements, converted. F64, F32, F16, BF16.
   //   INVALID_ARGUMENT  the tensor has another dtype
   absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsTensor& tensor) const;
+  // Elements [first, first + count) of them.
+  absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsTensor& tensor, std::int64_t first,
+                                                std::int64_t count) const;
   // F64 keeps its digits.
   absl::StatusOr<std::vector<double>> ReadDoubles(const SafetensorsTensor& tensor) const;
   // I64, I32, I16, I8, U32, U16, U8, BOOL.

@@ -1,0 +1,432 @@
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/fakes/crashing_blob_store.h"
+#include "worker/checkpoint/catalog.h"
+#include "worker/checkpoint/checkpoint_loader.h"
+#include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/checkpoint/crc32c.h"
+#include "worker/checkpoint/safetensors.h"
+
+namespace fsdp {
+namespace {
+
+using testing::HasSubstr;
+
+struct Parameter {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+
+// Rows that do not divide by any tested world size, a vector, and a tensor with fewer rows than
+// ranks.
+const std::vector<Parameter> kModel = {
+    {"embed", {13, 4}}, {"layers.0.norm1", {7}}, {"layers.0.w", {2, 3, 2}}, {"head", {1, 5}}};
+
+// What element i (of the whole tensor) of a part holds.
+float ValueOf(std::size_t tensor, std::size_t part, std::int64_t i) {
+  return static_cast<float>(tensor * 1000 + part * 100) + static_cast<float>(i) / 8.0F;
+}
+
+// One rank's memory of the model.
+class RankState {
+ public:
+  RankState(const std::vector<Parameter>& model, int rank, int world_size, bool filled) {
+    for (std::size_t t = 0; t < model.size(); ++t) {
+      ShardTensor tensor;
+      tensor.name = model[t].name;
+      tensor.shape = model[t].shape;
+      // Rounded up, so that late ranks may hold no row.
+      const std::int64_t rows = tensor.shape[0];
+      const std::int64_t per_rank = (rows + world_size - 1) / world_size;
+      tensor.row_begin = std::min(rows, rank * per_rank);
+      tensor.row_end = std::min(rows, tensor.row_begin + per_rank);
+      const std::int64_t row = tensor.row_elements();
+      Vector* parts[] = {&tensor.master, &tensor.m, &tensor.v};
+      for (std::size_t part = 0; part < 3; ++part) {
+        const std::int64_t size = (tensor.row_end - tensor.row_begin) * row;
+        memory_.push_back(std::make_unique<std::vector<float>>(static_cast<std::size_t>(size) + 1));
+        *parts[part] = {memory_.back()->data(), DType::kF32, size};
+        for (std::int64_t i = 0; filled && i < size; ++i) {
+          (*memory_.back())[static_cast<std::size_t>(i)] =
+              ValueOf(t, part, tensor.row_begin * row + i);
+        }
+      }
+      tensors_.push_back(tensor);
+    }
+  }
+
+  [[nodiscard]] const std::vector<ShardTensor>& tensors() const { return tensors_; }
+  // Empty, or the first wrong element.
+  [[nodiscard]] std::string Check(bool optimizer_state = true) const {
+    for (std::size_t t = 0; t < tensors_.size(); ++t) {
+      const ShardTensor& tensor = tensors_[t];
+      const Vector parts[] = {tensor.master, tensor.m, tensor.v};
+      for (std::size_t part = 0; part < 3; ++part) {
+        for (std::int64_t i = 0; i < parts[part].size; ++i) {
+          const float expected =
+              part > 0 && !optimizer_state
+                  ? 0
+                  : ValueOf(t, part, tensor.row_begin * tensor.row_elements() + i);
+          const float value = static_cast<const float*>(parts[part].data)[i];
+          if (value != expected) {
+            return absl::StrCat(tensor.name, " ", kTensorParts[part], "[", i, "] is ", value,
+                                ", not ", expected);
+          }
+        }
+      }
+    }
+    return "";
+  }
+
+ private:
+  std::vector<std::unique_ptr<std::vector<float>>> memory_;
+  std::vector<ShardTensor> tensors_;
+};
+
+class CheckpointTest : public testing::Test {
+ protected:
+  absl::Status Save(BlobStore& store, const std::string& directory, int world_size,
+                    std::int64_t step = 5, std::int64_t epoch = 1) {
+    std::vector<ManifestFile> files;
+    for (int rank = 0; rank < world_size; ++rank) {
+      const RankState state(kModel, rank, world_size, true);
+      auto file = WriteShard(store, directory, rank, state.tensors(), *device_);
+      if (!file.ok()) return file.status();
+      files.push_back(*file);
+    }
+    Manifest header;
+    header.job = "jobs/test";
+    header.step = step;
+    header.epoch = epoch;
+    header.position = 40;
+    header.tokens = 640;
+    header.seed = ~0ULL;
+    header.created = "2026-01-02T03:04:05Z";
+    header.validation_loss = 2.5;
+    auto manifest = BuildManifest(store, directory, header, files);
+    if (!manifest.ok()) return manifest.status();
+    return PublishManifest(store, directory, *manifest);
+  }
+
+  absl::Status Load(BlobStore& store, const std::string& directory, int world_size,
+                    const std::vector<Parameter>& model = kModel) {
+    for (int rank = 0; rank < world_size; ++rank) {
+      const RankState state(model, rank, world_size, false);
+      const auto manifest = LoadCheckpoint(store, directory, state.tensors(), *device_);
+      if (!manifest.ok()) return manifest.status();
+      EXPECT_EQ(state.Check(), "") << "rank " << rank << " of " << world_size;
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<Device> device_ = CreateCpuDevice({.num_threads = 1}).value();
+  CrashingBlobStore store_;
+  const std::string dir_ = "/c/step-00000005.e00001";
+};
+
+TEST_F(CheckpointTest, AnyWorldSizeLoadsWhatAnyOtherWrote) {
+  for (const int from : {1, 2, 3, 4, 7}) {
+    const std::string directory = absl::StrCat("/c", from, "/step-00000005.e00001");
+    ASSERT_TRUE(Save(store_, directory, from).ok());
+    for (const int to : {1, 2, 3, 4, 7}) {
+      const absl::Status status = Load(store_, directory, to);
+      EXPECT_TRUE(status.ok()) << from << " -> " << to << ": " << status;
+    }
+  }
+}
+
+TEST_F(CheckpointTest, TheManifestRoundTrips) {
+  ASSERT_TRUE(Save(store_, dir_, 3).ok());
+  const Manifest manifest = ReadManifest(store_, dir_).value();
+  EXPECT_EQ(manifest.step, 5);
+  EXPECT_EQ(manifest.position, 40);
+  EXPECT_EQ(manifest.seed, ~0ULL);
+  EXPECT_EQ(manifest.validation_loss, 2.5);
+  EXPECT_EQ(manifest.world_size, 3);
+  EXPECT_EQ(manifest.files[2].name, "rank-00002.safetensors");
+  EXPECT_EQ(SerializeManifest(ParseManifest(SerializeManifest(manifest)).value()),
+            SerializeManifest(manifest));
+  const PublishedManifest described = DescribeManifest(manifest);
+  EXPECT_EQ(described.size_bytes,
+            manifest.size_bytes() + store_.Bytes(dir_ + "/manifest.json")->size());
+}
+
+TEST_F(CheckpointTest, WithoutAManifestThereIsNone) {
+  const RankState state(kModel, 0, 1, true);
+  ASSERT_TRUE(WriteShard(store_, dir_, 0, state.tensors(), *device_).ok());
+  const absl::Status status = Load(store_, dir_, 1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is no checkpoint"));
+}
+
+TEST_F(CheckpointTest, AnotherModelIsNamedTensorByTensor) {
+  ASSERT_TRUE(Save(store_, dir_, 2).ok());
+  std::vector<Parameter> model = kModel;
+  model[0].shape = {14, 4};
+  model[1].name = "layers.0.norm2";
+  const absl::Status status = Load(store_, dir_, 2, model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("missing layers.0.norm2"));
+  EXPECT_THAT(message, HasSubstr("misshapen embed ([13,4], the model has [14,4])"));
+  EXPECT_THAT(message, HasSubstr("extra layers.0.norm1"));
+}
+
+TEST_F(CheckpointTest, AMissingShardFileIsNamed) {
+  ASSERT_TRUE(Save(store_, dir_, 3).ok());
+  ASSERT_TRUE(store_.Remove(dir_ + "/rank-00001.safetensors").ok());
+  const absl::Status status = Load(store_, dir_, 3);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank-00001.safetensors"));
+}
+
+// Wherever a byte of a shard flips - length, header, padding, data - some rank notices and names
+// the file.
+TEST_F(CheckpointTest, EveryFlippedByteOfAShardIsNoticed) {
+  ASSERT_TRUE(Save(store_, dir_, 2).ok());
+  std::vector<std::byte>& bytes = *store_.Bytes(dir_ + "/rank-00001.safetensors");
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    bytes[at] ^= std::byte{0x04};
+    const absl::Status status = Load(store_, dir_, 2);
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << at;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rank-00001.safetensors")) << at;
+    bytes[at] ^= std::byte{0x04};
+  }
+  EXPECT_TRUE(Load(store_, dir_, 2).ok());
+}
+
+TEST_F(CheckpointTest, EveryCutOfAShardIsNoticed) {
+  ASSERT_TRUE(Save(store_, dir_, 1).ok());
+  std::vector<std::byte>& bytes = *store_.Bytes(dir_ + "/rank-00000.safetensors");
+  while (!bytes.empty()) {
+    bytes.pop_back();
+    const absl::Status status = Load(store_, dir_, 1);
+    ASSERT_EQ(status.code(), absl::StatusCode::kDataLoss) << bytes.size();
+  }
+}
+
+TEST_F(CheckpointTest, EveryFlippedByteOfTheManifestIsNoticed) {
+  ASSERT_TRUE(Save(store_, dir_, 2).ok());
+  std::vector<std::byte>& bytes = *store_.Bytes(dir_ + "/manifest.json");
+  for (std::size_t at = 0; at < bytes.size(); ++at) {
+    bytes[at] ^= std::byte{0x01};
+    EXPECT_EQ(ReadManifest(store_, dir_).status().code(), absl::StatusCode::kDataLoss) << at;
+    bytes[at] ^= std::byte{0x01};
+  }
+  EXPECT_TRUE(ReadManifest(store_, dir_).ok());
+}
+
+TEST_F(CheckpointTest, EveryCutOfTheManifestIsRefused) {
+  ASSERT_TRUE(Save(store_, dir_, 1).ok());
+  std::vector<std::byte>& bytes = *store_.Bytes(dir_ + "/manifest.json");
+  while (!bytes.empty()) {
+    bytes.pop_back();
+    EXPECT_EQ(ReadManifest(store_, dir_).status().code(), absl::StatusCode::kDataLoss);
+  }
+}
+
+// A power cut after every single operation of a save: either the old checkpoint is the newest and
+// loads, or the new one is and loads.
+TEST_F(CheckpointTest, APowerCutAnywhereLeavesOneWholeCheckpoint) {
+  const std::string root = "/jobs/a";
+  const std::string first = absl::StrCat(root, "/", StepDirectoryName(5, 1));
+  const std::string second = absl::StrCat(root, "/", StepDirectoryName(10, 1));
+  bool completed = false;
+  int new_ones = 0;
+  for (int cut = 0; !completed; ++cut) {
+    CrashingBlobStore store;
+    ASSERT_TRUE(Save(store, first, 2, 5).ok());
+    store.FailAfter(cut);
+    completed = Save(store, second, 2, 10).ok();
+    store.Crash();
+    const auto newest = FindNewestCheckpoint(store, root);
+    ASSERT_TRUE(newest.ok()) << "cut after " << cut << ": " << newest.status();
+    const absl::Status loaded = Load(store, newest->path, 2);
+    EXPECT_TRUE(loaded.ok()) << "cut after " << cut << ": " << loaded;
+    if (newest->step == 10) ++new_ones;
+    if (completed) {
+      EXPECT_EQ(newest->step, 10);
+    }
+  }
+  EXPECT_GT(new_ones, 0);
+}
+
+TEST_F(CheckpointTest, RetentionAfterAPowerCutNeverLosesTheNewest) {
+  const std::string root = "/jobs/a";
+  bool completed = false;
+  for (int cut = 0; !completed; ++cut) {
+    CrashingBlobStore store;
+    for (const std::int64_t step : {1, 2, 3}) {
+      ASSERT_TRUE(Save(store, absl::StrCat(root, "/", StepDirectoryName(step, 1)), 1, step).ok());
+    }
+    store.FailAfter(cut);
+    completed = ApplyRetention(store, root, {.keep_last = 1}).ok();
+    store.Crash();
+    const auto newest = FindNewestCheckpoint(store, root);
+    ASSERT_TRUE(newest.ok());
+    EXPECT_EQ(newest->step, 3);
+    EXPECT_TRUE(Load(store, newest->path, 1).ok());
+  }
+}
+
+TEST_F(CheckpointTest, TheFinderPassesOverDamageAndSaysSo) {
+  const std::string root = "/r";
+  for (const std::int64_t step : {5, 6}) {
+    ASSERT_TRUE(Save(store_, absl::StrCat(root, "/", StepDirectoryName(step, 1)), 1, step).ok());
+  }
+  store_.Bytes("/r/step-00000006.e00001/rank-00000.safetensors")->pop_back();
+  EXPECT_EQ(FindNewestCheckpoint(store_, root)->step, 5);
+  store_.Bytes("/r/step-00000005.e00001/manifest.json")->resize(10);
+  const auto none = FindNewestCheckpoint(store_, root);
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("passed over"));
+  EXPECT_EQ(FindNewestCheckpoint(store_, "/nowhere").status().code(), absl::StatusCode::kNotFound);
+}
+
+CatalogEntry Entry(std::int64_t step, std::optional<double> loss, bool published = true) {
+  CatalogEntry entry;
+  entry.path = absl::StrCat("s", step);
+  entry.step = step;
+  entry.epoch = 1;
+  if (published) {
+    entry.manifest.emplace();
+    entry.manifest->validation_loss = loss;
+  }
+  return entry;
+}
+
+TEST(Retention, KeepsLastEveryAndBest) {
+  const std::vector<CatalogEntry> entries = {
+      Entry(10, 3.0), Entry(20, 1.0), Entry(25, {}, false), Entry(30, 2.0),
+      Entry(40, 2.5), Entry(50, {}),  Entry(60, {}, false)};
+  // 25 was never published and is older than the newest; 60 may still be written.
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 2}),
+              testing::ElementsAre("s10", "s20", "s25", "s30"));
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1, .keep_every_steps = 30}),
+              testing::ElementsAre("s10", "s20", "s25", "s40"));
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1, .keep_best = true}),
+              testing::ElementsAre("s10", "s25", "s30", "s40"));
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 0}), testing::ElementsAre("s25"));
+  EXPECT_TRUE(DecideRetention({Entry(1, {}, false)}, {.keep_last = 1}).empty());
+}
+
+// Puts the right checksum at the end of a compact manifest without one.
+std::string Sealed(std::string text) {
+  text.pop_back();  // "}"
+  const std::uint32_t checksum = Crc32c(std::as_bytes(std::span(text)));
+  return absl::StrCat(text, ",\n \"checksum\": \"0x", absl::StrFormat("%08x", checksum), "\"\n}\n");
+}
+
+TEST(Manifests, BrokenOnesAreRefusedWithTheKey) {
+  const std::string good =
+      R"({"format":"fsdp.checkpoint","version":1,"job":"j","epoch":1,"step":2,"position":3,)"
+      R"("tokens":4,"world_size":1,"seed":"0x0000000000000000","model_hash":"0x0000000000000000",)"
+      R"("data_fingerprint":"0x0000000000000000","created":"","validation_loss":null,)"
+      R"("files":[{"name":"f","size_bytes":1,"crc32c":"0x00000000"}],)"
+      R"("tensors":[{"name":"t","shape":[2],"ranges":[{"file":0,"rows":[0,2]}]}]})";
+  ASSERT_TRUE(ParseManifest(Sealed(good)).ok()) << ParseManifest(Sealed(good)).status();
+  EXPECT_THAT(std::string(ParseManifest(good).status().message()), HasSubstr("checksum"));
+  const std::vector<std::pair<std::string, std::string>> edits = {
+      {R"("step":2)", R"("step":-2)"},
+      {R"("step":2)", R"("step":2.5)"},
+      {R"("step":2)", R"("step":"2")"},
+      {R"("step":2)", R"("step":99999999999999999999)"},
+      {R"("step":2,)", ""},
+      {R"("step":2)", R"("step":2,"stepp":2)"},
+      {R"("step":2)", R"("step":2,"step":2)"},
+      {R"("version":1)", R"("version":0)"},
+      {"fsdp.checkpoint", "other"},
+      {R"("seed":"0x0000000000000000")", R"("seed":"0x00000000000000zz")"},
+      {R"("seed":"0x0000000000000000")", R"("seed":0)"},
+      {R"("world_size":1)", R"("world_size":2)"},
+      {R"("name":"f")", R"("name":"../f")"},
+      {R"("name":"f")", R"("name":"")"},
+      {R"("crc32c":"0x00000000")", R"("crc32c":"0x0")"},
+      {R"("shape":[2])", R"("shape":[])"},
+      {R"("shape":[2])", R"("shape":[3])"},
+      {R"("shape":[2])", R"("shape":[2,9223372036854775807])"},
+      {R"("file":0)", R"("file":1)"},
+      {R"("rows":[0,2])", R"("rows":[1,2])"},
+      {R"("rows":[0,2])", R"("rows":[0,2,3])"},
+      {R"("rows":[0,2])", R"("rows":[2,0])"},
+      {R"("validation_loss":null)", R"("validation_loss":"low")"},
+      {R"("files":[)", R"("files":[1,)"},
+  };
+  for (const auto& [from, to] : edits) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    const absl::Status status = ParseManifest(Sealed(text)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << to;
+    EXPECT_EQ(std::string(status.message()).find("checksum"), std::string::npos) << status;
+  }
+  std::string newer = good;
+  newer.replace(newer.find("\"version\":1"), 11, "\"version\":2");
+  EXPECT_EQ(ParseManifest(Sealed(newer)).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(Manifests, StepFoldersAreNamedAndRecognised) {
+  EXPECT_EQ(StepDirectoryName(100, 3), "step-00000100.e00003");
+  EXPECT_EQ(ParseStepDirectoryName("step-123456789.e00003")->step, 123456789);
+  for (const char* other : {"step-1", "step-00000100", "step-00000100.e3", "step--0000100.e00003",
+                            "step-00000100.e00003.old", "xstep-00000100.e00003", ""}) {
+    EXPECT_FALSE(ParseStepDirectoryName(other).has_value()) << other;
+  }
+}
+
+TEST_F(CheckpointTest, WeightsComeFromPlainSafetensorsToo) {
+  auto blob = store_.Create("/w/model.safetensors").value();
+  std::vector<SafetensorsWriter::Declaration> declarations;
+  for (const Parameter& p : kModel) declarations.push_back({p.name, "F32", p.shape});
+  auto writer = SafetensorsWriter::Create(*blob, declarations, {}).value();
+  const RankState whole(kModel, 0, 1, true);
+  for (const ShardTensor& tensor : whole.tensors()) {
+    ASSERT_TRUE(writer
+                    ->Append({static_cast<const std::byte*>(tensor.master.data),
+                              static_cast<std::size_t>(tensor.master.size_bytes())})
+                    .ok());
+  }
+  ASSERT_TRUE(writer->Finish().ok() && blob->Sync().ok() && blob->Publish().ok());
+  for (const std::string path : {"/w", "/w/model.safetensors"}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const RankState state(kModel, rank, 3, false);
+      const absl::Status status = LoadWeights(store_, path, state.tensors(), *device_);
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(state.Check(/*optimizer_state=*/false), "");
+    }
+  }
+  ASSERT_TRUE(Save(store_, dir_, 2).ok());
+  const RankState state(kModel, 1, 3, false);
+  EXPECT_TRUE(LoadWeights(store_, dir_, state.tensors(), *device_).ok());
+  EXPECT_EQ(state.Check(/*optimizer_state=*/false), "");
+}
+
+TEST_F(CheckpointTest, APosixStoreKeepsTheSamePromises) {
+  std::string pattern = std::filesystem::temp_directory_path() / "fsdp-ckpt-XXXXXX";
+  const std::string root = ::mkdtemp(pattern.data());
+  BlobStore& posix = BlobStore::Posix();
+  const std::string directory = absl::StrCat(root, "/job/", StepDirectoryName(5, 1));
+  ASSERT_TRUE(Save(posix, directory, 3).ok());
+  EXPECT_TRUE(Load(posix, directory, 2).ok());
+  EXPECT_EQ(FindNewestCheckpoint(posix, root + "/job")->step, 5);
+  {  // a writer that is given up leaves nothing
+    auto blob = posix.Create(root + "/job/given-up").value();
+    ASSERT_TRUE(blob->Append(std::as_bytes(std::span("x"))).ok());
+  }
+  EXPECT_THAT(posix.List(root + "/job").value(), testing::ElementsAre("step-00000005.e00001"));
+  EXPECT_EQ(posix.Open(root).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(posix.Open(root + "/none").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(posix.RemoveTree(root).ok());
+  EXPECT_FALSE(std::filesystem::exists(root));
+}
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,53 @@
+#ifndef FSDPCTL_WORKER_CHECKPOINT_CATALOG_H_
+#define FSDPCTL_WORKER_CHECKPOINT_CATALOG_H_
+
+// The checkpoints of one job: listing, finding the newest, and which to keep.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/checkpoint/blob_store.h"
+#include "worker/checkpoint/manifest.h"
+
+namespace fsdp {
+
+struct CatalogEntry {
+  std::string path;  // the step's folder
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  // Absent: not published, or the manifest is damaged (`problem` says how).
+  std::optional<Manifest> manifest;
+  std::string problem;
+};
+
+// All step folders of `root`, oldest first (by step, then epoch). A root that does not exist is
+// empty.
+absl::StatusOr<std::vector<CatalogEntry>> ListCheckpoints(BlobStore& store,
+                                                          const std::string& root);
+
+// The newest whose manifest is sound and whose files are all there with their sizes. Contents are
+// checked by loading.
+//   NOT_FOUND  there is none; lists what was passed over and why
+absl::StatusOr<CatalogEntry> FindNewestCheckpoint(BlobStore& store, const std::string& root);
+
+struct RetentionPolicy {
+  int keep_last = 2;  // the newest N; 0: all
+  std::int64_t keep_every_steps = 0;
+  bool keep_best = false;  // the one with the lowest validation loss
+};
+
+// Paths to remove, decided from the list alone. The newest published one always stays; unpublished
+// folders of a step or epoch before the newest published one are left-overs and go.
+std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entries,
+                                         const RetentionPolicy& policy);
+
+// Lists, decides, removes (manifest first: a half-removed checkpoint does not exist). Rank 0 of the
+// live epoch only.
+absl::Status ApplyRetention(BlobStore& store, const std::string& root,
+                            const RetentionPolicy& policy);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_CHECKPOINT_CATALOG_H_
