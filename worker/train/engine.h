@@ -82,7 +82,7 @@ class Engine {
   virtual ~Engine() = default;
 
   // The plan for `input` with the device's own scratch sizes: what Create expects.
-  static absl::StatusOr<Plan> PlanFor(PlanInput input, const Device& device);
+  static absl::StatusOr<Plan> PlanFor(PlanInput input, Device& device);
 
   // Random weights from the family's rules; the same at any world size. Moments become 0.
   virtual absl::Status InitializeWeights(std::uint64_t seed) = 0;

@@ -1,0 +1,270 @@
+#include "worker/model/transformer.h"
+
+#include <algorithm>
+
+#include "proto/support/status.h"
+
+namespace fsdp {
+namespace {
+
+double BytesOf(const Matrix& m) {
+  return static_cast<double>(m.rows) * static_cast<double>(m.cols) *
+         static_cast<double>(SizeOf(m.dtype));
+}
+
+double FlopsOf(const Matrix& out, std::int64_t inner) {
+  return 2.0 * static_cast<double>(out.rows) * static_cast<double>(out.cols) *
+         static_cast<double>(inner);
+}
+
+}  // namespace
+
+Transformer::Transformer(const ArenaView& arena, Device& device, FamilyRecorder& recorder)
+    : arena_(arena),
+      plan_(arena.plan()),
+      model_(plan_.input.model),
+      ops_(device.ops()),
+      stream_(device.compute()),
+      recorder_(recorder) {}
+
+AttentionShape Transformer::Attention(const ModelBatch& batch) const {
+  AttentionShape shape;
+  shape.batch = batch.sequences;
+  shape.seq = plan_.input.sequence_length;
+  shape.num_heads = model_.num_heads;
+  shape.num_kv_heads = model_.num_kv_heads;
+  shape.head_dim = model_.head_dim;
+  shape.causal = model_.causal;
+  return shape;
+}
+
+Matrix Transformer::Logits(std::int64_t rows) const {
+  return arena_.Activation(plan_.head.logits, rows, model_.vocab_size);
+}
+
+Matrix Transformer::RowsOf(const Matrix& x, std::int64_t first, std::int64_t rows) {
+  Matrix part = x;
+  part.data = static_cast<std::byte*>(x.data) +
+              first * x.stride * static_cast<std::int64_t>(SizeOf(x.dtype));
+  part.rows = rows;
+  return part;
+}
+
+absl::Status Transformer::Linear(KernelFamily family, const Matrix& x, const Matrix& w, bool in_out,
+                                 const Vector& bias, const Matrix& y) {
+  return Run(family, FlopsOf(y, x.cols), BytesOf(x) + BytesOf(w) + BytesOf(y), [&] {
+    return ops_.MatMul(stream_, x, Transpose::kNo, w, in_out ? Transpose::kNo : Transpose::kYes,
+                       bias, y, /*accumulate=*/false);
+  });
+}
+
+absl::Status Transformer::LinearInputGrad(KernelFamily family, const Matrix& dy, const Matrix& w,
+                                          bool in_out, const Matrix& dx) {
+  return Run(family, FlopsOf(dx, dy.cols), BytesOf(dy) + BytesOf(w) + BytesOf(dx), [&] {
+    return ops_.MatMul(stream_, dy, Transpose::kNo, w, in_out ? Transpose::kYes : Transpose::kNo,
+                       {}, dx, /*accumulate=*/false);
+  });
+}
+
+absl::Status Transformer::LinearWeightGrad(KernelFamily family, const Matrix& dy, const Matrix& x,
+                                           const Matrix& dw, bool in_out, bool accumulate) {
+  const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dw) * (accumulate ? 2 : 1);
+  return Run(family, FlopsOf(dw, dy.rows), bytes, [&] {
+    return in_out
+               ? ops_.MatMul(stream_, x, Transpose::kYes, dy, Transpose::kNo, {}, dw, accumulate)
+               : ops_.MatMul(stream_, dy, Transpose::kYes, x, Transpose::kNo, {}, dw, accumulate);
+  });
+}
+
+absl::Status Transformer::BiasGrad(const Matrix& dy, const Vector& d_bias, bool accumulate,
+                                   std::span<std::byte> scratch) {
+  if (d_bias.empty()) return absl::OkStatus();
+  return Run(KernelFamily::kReduce, static_cast<double>(dy.rows * dy.cols), BytesOf(dy),
+             [&] { return ops_.ColumnSum(stream_, dy, d_bias, accumulate, scratch); });
+}
+
+absl::Status Transformer::Norm(const NormRoles& roles, const UnitView& weights, const Matrix& x,
+                               const Matrix& delta, const Matrix& sum, const Matrix& y,
+                               BufferId stats) {
+  const double bytes =
+      BytesOf(x) + BytesOf(y) + (delta.empty() ? 0 : BytesOf(delta) + BytesOf(sum));
+  return Run(KernelFamily::kNorm, 5.0 * static_cast<double>(x.rows * x.cols), bytes, [&] {
+    const Vector rstd = arena_.Stats(stats, x.rows);
+    if (model_.norm == NormKind::kRms) {
+      return ops_.RmsNormForward(stream_, x, delta, weights.Values(roles.weight), model_.norm_eps,
+                                 sum, y, rstd);
+    }
+    return ops_.LayerNormForward(stream_, x, delta, weights.Values(roles.weight),
+                                 weights.Values(roles.bias), model_.norm_eps, sum, y,
+                                 arena_.Stats(stats, x.rows, x.rows), rstd);
+  });
+}
+
+absl::Status Transformer::NormBackward(const NormRoles& roles, const UnitView& weights,
+                                       const GradientTarget& gradients, const Matrix& dy,
+                                       const Matrix& x, const Matrix& residual, const Matrix& dx,
+                                       BufferId stats, std::span<std::byte> scratch) {
+  const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dx) + BytesOf(residual);
+  return Run(KernelFamily::kNorm, 11.0 * static_cast<double>(x.rows * x.cols), bytes, [&] {
+    const Vector rstd = arena_.Stats(stats, x.rows);
+    const Vector weight = weights.Values(roles.weight);
+    const Vector d_weight = gradients.view.Values(roles.weight);
+    if (model_.norm == NormKind::kRms) {
+      return ops_.RmsNormBackward(stream_, dy, x, weight, rstd, residual, dx, d_weight,
+                                  gradients.accumulate, scratch);
+    }
+    return ops_.LayerNormBackward(stream_, dy, x, weight, arena_.Stats(stats, x.rows, x.rows), rstd,
+                                  residual, dx, d_weight, gradients.view.Values(roles.bias),
+                                  gradients.accumulate, scratch);
+  });
+}
+
+Matrix Transformer::Positions(const UnitView& view) const {
+  const Matrix table = view.Weight(Role::kPositions);
+  return table.empty() ? table : RowsOf(table, 0, plan_.input.sequence_length);
+}
+
+absl::Status Transformer::EmbedForward(const ModelBatch& batch, const UnitView& weights) {
+  const Matrix x = Act(plan_.blocks[0].x, batch, model_.dim);
+  const Matrix positions = Positions(weights);
+  return Run(KernelFamily::kEmbedding, 0, 2 * BytesOf(x), [&] {
+    return ops_.EmbeddingForward(stream_, batch.tokens, weights.Weight(Role::kEmbedding), positions,
+                                 plan_.input.sequence_length, x);
+  });
+}
+
+absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffers::Work& work,
+                                        const ModelBatch& batch, const UnitView& weights,
+                                        const Matrix& x, const Matrix& delta, const Matrix& sum) {
+  const AttentionShape shape = Attention(batch);
+  const Matrix normed = Act(work.normed1, batch, model_.dim);
+  const Matrix qkv = Act(tape.qkv, batch, model_.qkv_dim());
+  const Matrix attn = Act(tape.attn, batch, model_.q_dim());
+  RETURN_IF_ERROR(Norm({Role::kNorm1Weight, Role::kNorm1Bias}, weights, x, delta, sum, normed,
+                       tape.norm1_stats));
+  RETURN_IF_ERROR(Linear(KernelFamily::kMatMulQkv, normed, weights.Weight(Role::kQkvWeight),
+                         model_.weights_in_out, weights.Values(Role::kQkvBias), qkv));
+  if (model_.position == PositionKind::kRope) {
+    const std::int64_t rows = plan_.input.sequence_length;
+    const std::int64_t pairs = model_.head_dim / 2;
+    const Matrix cos =
+        Matrix::Packed(arena_.Address(plan_.rope_cos), plan_.stats_dtype(), rows, pairs);
+    const Matrix sin =
+        Matrix::Packed(arena_.Address(plan_.rope_sin), plan_.stats_dtype(), rows, pairs);
+    RETURN_IF_ERROR(
+        Run(KernelFamily::kRope, 3.0 * static_cast<double>(qkv.rows * qkv.cols), 2 * BytesOf(qkv),
+            [&] { return ops_.Rope(stream_, qkv, shape, cos, sin, /*inverse=*/false); }));
+  }
+  const double flops = 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
+                       static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
+  RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, BytesOf(qkv) + BytesOf(attn), [&] {
+    return ops_.AttentionForward(stream_, qkv, shape, attn,
+                                 arena_.Stats(tape.lse, attn.rows * model_.num_heads),
+                                 arena_.Bytes(work.scratch));
+  }));
+  return absl::OkStatus();
+}
+
+absl::Status Transformer::MlpIn(const Matrix& normed, const UnitView& weights, const Matrix& out) {
+  return Linear(KernelFamily::kMatMulMlp, normed, weights.Weight(Role::kMlpInWeight),
+                model_.weights_in_out, weights.Values(Role::kMlpInBias), out);
+}
+
+absl::Status Transformer::Activation(const Matrix& in, const Matrix& out) {
+  return Run(KernelFamily::kActivation, 8.0 * static_cast<double>(out.rows * out.cols),
+             BytesOf(in) + BytesOf(out), [&] {
+               switch (model_.mlp) {
+                 case MlpKind::kSwiGlu:
+                   return ops_.SwiGluForward(stream_, in, out);
+                 case MlpKind::kGelu:
+                   return ops_.GeluForward(stream_, in, out);
+                 case MlpKind::kSilu:
+                   break;
+               }
+               return ops_.SiluForward(stream_, in, out);
+             });
+}
+
+absl::Status Transformer::BlockForward(int layer, const ModelBatch& batch,
+                                       const UnitView& weights) {
+  const BlockBuffers& block = plan_.blocks[static_cast<std::size_t>(layer)];
+  const BlockTape& tape = block.forward;
+  const BlockBuffers::Work& work = block.forward_work;
+  const std::int64_t d = model_.dim;
+  const Matrix x = Act(block.x, batch, d);
+  if (layer == 0) {
+    RETURN_IF_ERROR(AttentionHalf(tape, work, batch, weights, x, {}, {}));
+  } else {
+    // The residual stream of the block before, completed on the way.
+    const BlockBuffers& before = plan_.blocks[static_cast<std::size_t>(layer) - 1];
+    RETURN_IF_ERROR(AttentionHalf(tape, work, batch, weights, Act(before.forward.x2, batch, d),
+                                  Act(before.delta, batch, d), x));
+  }
+  const Matrix attn_out = Act(work.attn_out, batch, d);
+  RETURN_IF_ERROR(Linear(KernelFamily::kMatMulAttnOut, Act(tape.attn, batch, model_.q_dim()),
+                         weights.Weight(Role::kAttnOutWeight), model_.weights_in_out,
+                         weights.Values(Role::kAttnOutBias), attn_out));
+  const Matrix normed = Act(work.normed2, batch, d);
+  RETURN_IF_ERROR(Norm({Role::kNorm2Weight, Role::kNorm2Bias}, weights, x, attn_out,
+                       Act(tape.x2, batch, d), normed, tape.norm2_stats));
+  const Matrix mlp_in = Act(tape.mlp_in, batch, model_.mlp_in_dim());
+  const Matrix act = Act(work.act, batch, model_.mlp_dim);
+  RETURN_IF_ERROR(MlpIn(normed, weights, mlp_in));
+  RETURN_IF_ERROR(Activation(mlp_in, act));
+  return Linear(KernelFamily::kMatMulMlp, act, weights.Weight(Role::kMlpOutWeight),
+                model_.weights_in_out, weights.Values(Role::kMlpOutBias),
+                Act(block.delta, batch, d));
+}
+
+absl::Status Transformer::HeadNorm(const ModelBatch& batch, const UnitView& weights) {
+  const BlockBuffers& last = plan_.blocks.back();
+  const Matrix x2 = Act(last.forward.x2, batch, model_.dim);
+  const Matrix delta = Act(last.delta, batch, model_.dim);
+  const Matrix x = Act(plan_.head.x, batch, model_.dim);
+  if (model_.final_norm) {
+    return Norm({Role::kFinalNormWeight, Role::kFinalNormBias}, weights, x2, delta, x,
+                Act(plan_.head.normed, batch, model_.dim), plan_.head.norm_stats);
+  }
+  return Run(KernelFamily::kCopy, static_cast<double>(x.rows * x.cols), 3 * BytesOf(x),
+             [&] { return ops_.Add(stream_, x2, delta, x); });
+}
+
+Matrix Transformer::HeadInput(const ModelBatch& batch) const {
+  return Act(model_.final_norm ? plan_.head.normed : plan_.head.x, batch, model_.dim);
+}
+
+Matrix Transformer::HeadWeight(const UnitView& view) const {
+  return view.Weight(model_.tie_embeddings ? Role::kEmbedding : Role::kHeadWeight);
+}
+
+absl::Status Transformer::ChunkLogits(const ModelBatch& batch, const UnitView& weights,
+                                      std::int64_t first, std::int64_t rows) {
+  return Linear(KernelFamily::kMatMulHead, RowsOf(HeadInput(batch), first, rows),
+                HeadWeight(weights), /*in_out=*/false, {}, Logits(rows));
+}
+
+absl::Status Transformer::ChunkLoss(const ModelBatch& batch, std::int64_t first, std::int64_t rows,
+                                    StepStats* stats, bool loss_only) {
+  const Matrix logits = Logits(rows);
+  const auto targets =
+      batch.targets.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
+  return Run(KernelFamily::kLoss, 5.0 * static_cast<double>(logits.rows * logits.cols),
+             BytesOf(logits) * (loss_only ? 1 : 2), [&] {
+               return ops_.CrossEntropy(stream_, logits, targets, stats, loss_only,
+                                        arena_.Bytes(plan_.head.scratch));
+             });
+}
+
+absl::Status Transformer::HeadLoss(const ModelBatch& batch, const UnitView& weights,
+                                   StepStats* stats) {
+  RETURN_IF_ERROR(HeadNorm(batch, weights));
+  const std::int64_t tokens = Tokens(batch);
+  for (std::int64_t at = 0; at < tokens; at += plan_.head.chunk_tokens) {
+    const std::int64_t rows = std::min(plan_.head.chunk_tokens, tokens - at);
+    RETURN_IF_ERROR(ChunkLogits(batch, weights, at, rows));
+    RETURN_IF_ERROR(ChunkLoss(batch, at, rows, stats, /*loss_only=*/true));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdp

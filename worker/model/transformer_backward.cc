@@ -1,0 +1,185 @@
+// Backward, stage by stage, in the order of plan_ticks.h.
+
+#include <algorithm>
+
+#include "proto/support/status.h"
+#include "worker/model/transformer.h"
+
+namespace fsdp {
+namespace {
+
+double BytesOf(const Matrix& m) {
+  return static_cast<double>(m.rows) * static_cast<double>(m.cols) *
+         static_cast<double>(SizeOf(m.dtype));
+}
+
+}  // namespace
+
+absl::Status Transformer::ActivationBackward(const Matrix& d_out, const Matrix& in,
+                                             const Matrix& d_in) {
+  return Run(KernelFamily::kActivation, 12.0 * static_cast<double>(d_out.rows * d_out.cols),
+             BytesOf(in) + BytesOf(d_out) + BytesOf(d_in), [&] {
+               switch (model_.mlp) {
+                 case MlpKind::kSwiGlu:
+                   return ops_.SwiGluBackward(stream_, d_out, in, d_in);
+                 case MlpKind::kGelu:
+                   return ops_.GeluBackward(stream_, d_out, in, d_in);
+                 case MlpKind::kSilu:
+                   break;
+               }
+               return ops_.SiluBackward(stream_, d_out, in, d_in);
+             });
+}
+
+absl::Status Transformer::HeadForwardBackward(const ModelBatch& batch, const UnitView& weights,
+                                              const GradientTarget& gradients, StepStats* stats) {
+  RETURN_IF_ERROR(HeadNorm(batch, weights));
+  const std::int64_t tokens = Tokens(batch);
+  const std::int64_t chunk = plan_.head.chunk_tokens;
+  const Matrix input = HeadInput(batch);
+  const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
+  const Matrix d_input = model_.final_norm ? Act(plan_.head.d_normed, batch, model_.dim) : d_x;
+  const Matrix weight = HeadWeight(weights);
+  const Matrix d_weight = HeadWeight(gradients.view);
+  for (std::int64_t at = 0; at < tokens; at += chunk) {
+    const std::int64_t rows = std::min(chunk, tokens - at);
+    RETURN_IF_ERROR(ChunkLogits(batch, weights, at, rows));
+    RETURN_IF_ERROR(ChunkLoss(batch, at, rows, stats, /*loss_only=*/false));
+    RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulHead, Logits(rows),
+                                     RowsOf(input, at, rows), d_weight, /*in_out=*/false,
+                                     gradients.accumulate || at > 0));
+    RETURN_IF_ERROR(LinearInputGrad(KernelFamily::kMatMulHead, Logits(rows), weight,
+                                    /*in_out=*/false, RowsOf(d_input, at, rows)));
+  }
+  if (!model_.final_norm) return absl::OkStatus();
+  return NormBackward({Role::kFinalNormWeight, Role::kFinalNormBias}, weights, gradients, d_input,
+                      Act(plan_.head.x, batch, model_.dim), {}, d_x, plan_.head.norm_stats,
+                      arena_.Bytes(plan_.head.scratch));
+}
+
+absl::Status Transformer::RedoForward(const BlockBuffers& block, const ModelBatch& batch,
+                                      const UnitView& weights) {
+  const BlockTape& tape = block.backward;
+  const BlockBuffers::Work& work = block.backward_work;
+  const std::int64_t d = model_.dim;
+  const Matrix x = Act(block.x, batch, d);
+  const Matrix x2 = Act(tape.x2, batch, d);
+  const Matrix normed2 = Act(work.normed2, batch, d);
+  const NormRoles norm2{Role::kNorm2Weight, Role::kNorm2Bias};
+  if (block.keep == KeepPolicy::kInputOnly) {
+    RETURN_IF_ERROR(AttentionHalf(tape, work, batch, weights, x, {}, {}));
+    const Matrix attn_out = Act(work.attn_out, batch, d);
+    RETURN_IF_ERROR(Linear(KernelFamily::kMatMulAttnOut, Act(tape.attn, batch, model_.q_dim()),
+                           weights.Weight(Role::kAttnOutWeight), model_.weights_in_out,
+                           weights.Values(Role::kAttnOutBias), attn_out));
+    RETURN_IF_ERROR(Norm(norm2, weights, x, attn_out, x2, normed2, tape.norm2_stats));
+  } else {
+    RETURN_IF_ERROR(Norm(norm2, weights, x2, {}, {}, normed2, tape.norm2_stats));
+  }
+  const Matrix mlp_in = Act(tape.mlp_in, batch, model_.mlp_in_dim());
+  if (block.keep != KeepPolicy::kAll) RETURN_IF_ERROR(MlpIn(normed2, weights, mlp_in));
+  return Activation(mlp_in, Act(work.act, batch, model_.mlp_dim));
+}
+
+// From the block's output gradient in d_x to the gradient at x2, also in d_x.
+absl::Status Transformer::MlpBackward(const BlockBuffers& block, const ModelBatch& batch,
+                                      const UnitView& weights, const GradientTarget& gradients) {
+  const BlockTape& tape = block.backward;
+  const bool in_out = model_.weights_in_out;
+  const bool accumulate = gradients.accumulate;
+  const std::span<std::byte> scratch = arena_.Bytes(block.backward_work.scratch);
+  const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
+  const Matrix act = Act(block.backward_work.act, batch, model_.mlp_dim);
+  const Matrix d_act = Act(block.d_act, batch, model_.mlp_dim);
+  const auto family = KernelFamily::kMatMulMlp;
+  RETURN_IF_ERROR(LinearWeightGrad(family, d_x, act, gradients.view.Weight(Role::kMlpOutWeight),
+                                   in_out, accumulate));
+  RETURN_IF_ERROR(BiasGrad(d_x, gradients.view.Values(Role::kMlpOutBias), accumulate, scratch));
+  RETURN_IF_ERROR(LinearInputGrad(family, d_x, weights.Weight(Role::kMlpOutWeight), in_out, d_act));
+
+  const Matrix d_mlp_in = Act(block.d_mlp_in, batch, model_.mlp_in_dim());
+  RETURN_IF_ERROR(
+      ActivationBackward(d_act, Act(tape.mlp_in, batch, model_.mlp_in_dim()), d_mlp_in));
+
+  const Matrix d_normed = Act(block.d_normed2, batch, model_.dim);
+  RETURN_IF_ERROR(LinearWeightGrad(family, d_mlp_in,
+                                   Act(block.backward_work.normed2, batch, model_.dim),
+                                   gradients.view.Weight(Role::kMlpInWeight), in_out, accumulate));
+  RETURN_IF_ERROR(BiasGrad(d_mlp_in, gradients.view.Values(Role::kMlpInBias), accumulate, scratch));
+  RETURN_IF_ERROR(
+      LinearInputGrad(family, d_mlp_in, weights.Weight(Role::kMlpInWeight), in_out, d_normed));
+  return NormBackward({Role::kNorm2Weight, Role::kNorm2Bias}, weights, gradients, d_normed,
+                      Act(tape.x2, batch, model_.dim), d_x, d_x, tape.norm2_stats, scratch);
+}
+
+// From the gradient at x2 to that at the block's input, both in d_x.
+absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const ModelBatch& batch,
+                                            const UnitView& weights,
+                                            const GradientTarget& gradients) {
+  const BlockTape& tape = block.backward;
+  const bool in_out = model_.weights_in_out;
+  const bool accumulate = gradients.accumulate;
+  const std::span<std::byte> scratch = arena_.Bytes(block.backward_work.scratch);
+  const AttentionShape shape = Attention(batch);
+  const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
+  const Matrix x = Act(block.x, batch, model_.dim);
+  const Matrix attn = Act(tape.attn, batch, model_.q_dim());
+  const Matrix d_attn = Act(block.d_attn, batch, model_.q_dim());
+  RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulAttnOut, d_x, attn,
+                                   gradients.view.Weight(Role::kAttnOutWeight), in_out,
+                                   accumulate));
+  RETURN_IF_ERROR(BiasGrad(d_x, gradients.view.Values(Role::kAttnOutBias), accumulate, scratch));
+  RETURN_IF_ERROR(LinearInputGrad(KernelFamily::kMatMulAttnOut, d_x,
+                                  weights.Weight(Role::kAttnOutWeight), in_out, d_attn));
+
+  const Matrix qkv = Act(tape.qkv, batch, model_.qkv_dim());
+  const Matrix d_qkv = Act(block.d_qkv, batch, model_.qkv_dim());
+  const double flops = 10.0 * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
+                       static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
+  RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, 2 * BytesOf(qkv) + 2 * BytesOf(attn), [&] {
+    return ops_.AttentionBackward(stream_, d_attn, qkv, attn,
+                                  arena_.Stats(tape.lse, attn.rows * model_.num_heads), shape,
+                                  d_qkv, scratch);
+  }));
+  if (model_.position == PositionKind::kRope) {
+    const std::int64_t rows = plan_.input.sequence_length;
+    const std::int64_t pairs = model_.head_dim / 2;
+    const Matrix cos =
+        Matrix::Packed(arena_.Address(plan_.rope_cos), plan_.stats_dtype(), rows, pairs);
+    const Matrix sin =
+        Matrix::Packed(arena_.Address(plan_.rope_sin), plan_.stats_dtype(), rows, pairs);
+    RETURN_IF_ERROR(
+        Run(KernelFamily::kRope, 3.0 * static_cast<double>(qkv.rows * qkv.cols), 2 * BytesOf(qkv),
+            [&] { return ops_.Rope(stream_, d_qkv, shape, cos, sin, /*inverse=*/true); }));
+  }
+  const NormRoles norm1{Role::kNorm1Weight, Role::kNorm1Bias};
+  const Matrix normed = Act(block.normed1, batch, model_.dim);
+  const Matrix d_normed = Act(block.d_normed1, batch, model_.dim);
+  RETURN_IF_ERROR(Norm(norm1, weights, x, {}, {}, normed, tape.norm1_stats));
+  RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulQkv, d_qkv, normed,
+                                   gradients.view.Weight(Role::kQkvWeight), in_out, accumulate));
+  RETURN_IF_ERROR(BiasGrad(d_qkv, gradients.view.Values(Role::kQkvBias), accumulate, scratch));
+  RETURN_IF_ERROR(LinearInputGrad(KernelFamily::kMatMulQkv, d_qkv, weights.Weight(Role::kQkvWeight),
+                                  in_out, d_normed));
+  return NormBackward(norm1, weights, gradients, d_normed, x, d_x, d_x, tape.norm1_stats, scratch);
+}
+
+absl::Status Transformer::BlockBackward(int layer, const ModelBatch& batch, const UnitView& weights,
+                                        const GradientTarget& gradients) {
+  const BlockBuffers& block = plan_.blocks[static_cast<std::size_t>(layer)];
+  RETURN_IF_ERROR(RedoForward(block, batch, weights));
+  RETURN_IF_ERROR(MlpBackward(block, batch, weights, gradients));
+  return AttentionBackward(block, batch, weights, gradients);
+}
+
+absl::Status Transformer::EmbedBackward(const ModelBatch& batch, const GradientTarget& gradients) {
+  const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
+  return Run(
+      KernelFamily::kEmbedding, static_cast<double>(d_x.rows * d_x.cols), 2 * BytesOf(d_x), [&] {
+        return ops_.EmbeddingBackward(stream_, batch.tokens, d_x, plan_.input.sequence_length,
+                                      gradients.view.Weight(Role::kEmbedding),
+                                      Positions(gradients.view), gradients.accumulate);
+      });
+}
+
+}  // namespace fsdp

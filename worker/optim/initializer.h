@@ -1,0 +1,25 @@
+#ifndef FSDPCTL_WORKER_OPTIM_INITIALIZER_H_
+#define FSDPCTL_WORKER_OPTIM_INITIALIZER_H_
+
+// Initial weights. Element i of a parameter depends on (seed, the parameter's name, i) only, so
+// every world size starts from the same weights.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "worker/plan/model_config.h"
+
+namespace fsdp {
+
+// Elements [first, first + out.size()) of the parameter `name`. Thread-safe.
+void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name,
+                 std::int64_t first, std::span<float> out);
+
+// The same over several host threads when there is enough to do.
+void FillInitialParallel(const InitRule& rule, std::uint64_t seed, std::string_view name,
+                         std::int64_t first, std::span<float> out);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_OPTIM_INITIALIZER_H_

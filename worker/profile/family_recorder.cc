@@ -1,0 +1,116 @@
+#include "worker/profile/family_recorder.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace fsdp {
+namespace {
+
+// Below this a launch costs about as much as starting it does.
+constexpr double kLatencySeconds = 20e-6;
+
+const char* RemedyFor(v1::Bound bound) {
+  switch (bound) {
+    case v1::BOUND_MEMORY:
+      return "fuse with its neighbours, store in fewer bits, or raise the batch";
+    case v1::BOUND_COMPUTE:
+      return "use a lower precision, and sizes that are multiples of 64 or 128";
+    case v1::BOUND_COMMUNICATION:
+      return "overlap it with compute: prefetch 1, two communicators, a larger micro-batch";
+    case v1::BOUND_LATENCY:
+      return "batch more work into each launch, or capture the step in a graph";
+    default:
+      return "";
+  }
+}
+
+v1::Bound BoundOf(const FamilyTotals& totals, double compute, double memory) {
+  if (compute > 0.75 && memory < 0.50) return v1::BOUND_COMPUTE;
+  if (memory > 0.75 && compute < 0.25) return v1::BOUND_MEMORY;
+  const double each =
+      totals.seconds / static_cast<double>(std::max<std::int64_t>(1, totals.launches));
+  if (compute < 0.25 && memory < 0.25 && each < kLatencySeconds) return v1::BOUND_LATENCY;
+  return v1::BOUND_BALANCED;
+}
+
+}  // namespace
+
+const char* NameOf(KernelFamily family) {
+  switch (family) {
+    case KernelFamily::kEmbedding:
+      return "embedding";
+    case KernelFamily::kNorm:
+      return "norm";
+    case KernelFamily::kMatMulQkv:
+      return "matmul.qkv";
+    case KernelFamily::kMatMulAttnOut:
+      return "matmul.attn_out";
+    case KernelFamily::kMatMulMlp:
+      return "matmul.mlp";
+    case KernelFamily::kMatMulHead:
+      return "matmul.head";
+    case KernelFamily::kRope:
+      return "rope";
+    case KernelFamily::kAttention:
+      return "attention";
+    case KernelFamily::kActivation:
+      return "activation";
+    case KernelFamily::kLoss:
+      return "loss";
+    case KernelFamily::kOptimizer:
+      return "optimizer";
+    case KernelFamily::kReduce:
+      return "reduce";
+    case KernelFamily::kCopy:
+      return "copy";
+    case KernelFamily::kGather:
+      return "gather";
+    case KernelFamily::kScatter:
+      return "scatter";
+  }
+  return "unknown";
+}
+
+Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings) {
+  Verdict verdict;
+  if (totals.seconds <= 0) return verdict;
+  const auto ratio = [&](double amount, double ceiling) {
+    return ceiling > 0 ? std::min(1.0, amount / totals.seconds / ceiling) : 0.0;
+  };
+  verdict.compute_ratio = ratio(totals.flops, ceilings.flops_per_second);
+  verdict.memory_ratio = ratio(totals.bytes, ceilings.bytes_per_second);
+  verdict.bound = IsCommunication(family)
+                      ? v1::BOUND_COMMUNICATION
+                      : BoundOf(totals, verdict.compute_ratio, verdict.memory_ratio);
+  verdict.remedy = RemedyFor(verdict.bound);
+  return verdict;
+}
+
+void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings,
+                    google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out) {
+  std::vector<int> order;
+  for (int i = 0; i < kNumKernelFamilies; ++i) {
+    if (table[static_cast<std::size_t>(i)].launches > 0) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&table](int a, int b) {
+    return table[static_cast<std::size_t>(a)].seconds > table[static_cast<std::size_t>(b)].seconds;
+  });
+  for (const int i : order) {
+    const FamilyTotals& totals = table[static_cast<std::size_t>(i)];
+    const auto family = static_cast<KernelFamily>(i);
+    const Verdict verdict = Judge(family, totals, ceilings);
+    v1::FamilyVerdict* to = out->Add();
+    to->set_family(NameOf(family));
+    to->set_bound(verdict.bound);
+    to->set_source(v1::METRIC_SOURCE_ANALYTIC);
+    to->set_seconds(totals.seconds);
+    to->set_launches(totals.launches);
+    to->set_flops(totals.flops);
+    to->set_bytes(totals.bytes);
+    to->set_compute_ratio(verdict.compute_ratio);
+    to->set_memory_ratio(verdict.memory_ratio);
+    to->set_remedy(verdict.remedy);
+  }
+}
+
+}  // namespace fsdp

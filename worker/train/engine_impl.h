@@ -1,0 +1,126 @@
+#ifndef FSDPCTL_WORKER_TRAIN_ENGINE_IMPL_H_
+#define FSDPCTL_WORKER_TRAIN_ENGINE_IMPL_H_
+
+// The engine's state. engine.cc builds it and holds the weights, engine_step.cc is the training
+// step, engine_evaluate.cc the passes without gradients.
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker/device/ops.h"
+#include "worker/model/arena_view.h"
+#include "worker/model/transformer.h"
+#include "worker/sharding/step_timeline.h"
+#include "worker/sharding/unit_exchange.h"
+#include "worker/train/engine.h"
+
+namespace fsdp {
+
+// What the plan's `stats` buffer holds. Two sets alternate, so that the host may read one while the
+// next step fills the other.
+struct DeviceScalars {
+  std::array<StepStats, 2> stats;
+  std::array<UpdateScalars, 2> update;
+  StepStats evaluation;
+};
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(const Plan& plan, const EngineOptions& options, Device& device, Communicator* gather,
+             Communicator* scatter, std::unique_ptr<DeviceBuffer> arena,
+             std::unique_ptr<DeviceBuffer> host);
+  ~EngineImpl() override;
+
+  absl::Status Start();
+
+  absl::Status InitializeWeights(std::uint64_t seed) override;
+  std::vector<ShardTensor> shard_tensors() override;
+  std::vector<ShardTensor> gradient_tensors() override;
+  absl::Status WeightsChanged() override;
+  absl::StatusOr<StepResult> Step(const StepInput& input) override;
+  absl::StatusOr<StepResult> Flush() override;
+  absl::StatusOr<EvaluationResult> Evaluate(std::span<const std::int32_t> tokens,
+                                            std::span<const std::int32_t> targets,
+                                            std::int64_t num_rounds) override;
+  [[nodiscard]] std::int64_t EvaluationRounds(std::int64_t total_sequences) const override;
+  absl::Status Logits(std::span<const std::int32_t> tokens, std::span<float> logits) override;
+  [[nodiscard]] const Plan& plan() const override { return plan_; }
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] std::vector<MemoryUsage> memory() const override;
+  [[nodiscard]] const FamilyTable& families() const override { return recorder_.totals(); }
+
+  // Bytes of host memory that Create allocates: staged tokens and targets, two results.
+  static std::int64_t HostBytes(const Plan& plan);
+
+ private:
+  // A step's figures as the device wrote them.
+  struct HostResult {
+    StepStats stats;
+    UpdateScalars update;
+  };
+  // A step whose figures the host has not looked at.
+  struct Pending {
+    std::int64_t step = 0;
+    double wall_seconds = 0;  // 0: by the device's clock
+  };
+
+  [[nodiscard]] std::vector<ShardTensor> Tensors(bool gradients) const;
+  absl::Status FillRows(const ParameterSpec& parameter, const ShardTensor& tensor,
+                        std::uint64_t seed);
+  absl::Status UploadRopeTables();
+  absl::Status Upload(const Vector& to, const std::vector<double>& values);
+
+  absl::Status CheckTokens(std::span<const std::int32_t> tokens,
+                           std::span<const std::int32_t> targets, std::int64_t sequences) const;
+  // Copies host tokens to the device by way of staged memory.
+  absl::Status StageBatch(std::span<const std::int32_t> tokens,
+                          std::span<const std::int32_t> targets);
+  [[nodiscard]] ModelBatch BatchAt(std::int64_t first_sequence, std::int64_t sequences) const;
+
+  // Forward up to the head, without it. `train`: the last block's weights stay for backward.
+  absl::Status ForwardBlocks(const ModelBatch& batch, bool train);
+  absl::Status Head(const ModelBatch& batch, std::int64_t micro_batch);
+  absl::Status BackwardBlock(int stage, const ModelBatch& batch, std::int64_t micro_batch);
+  absl::Status BackwardEmbed(const ModelBatch& batch, std::int64_t micro_batch);
+  absl::Status MicroBatch(std::int64_t index);
+  // Where a stage's backward writes, cleared first where it only adds.
+  absl::StatusOr<GradientTarget> PrepareGradients(int stage, bool empty, std::int64_t micro_batch);
+  absl::Status ScatterStage(int stage, std::int64_t micro_batch);
+  absl::Status Update(const StepInput& input);
+  absl::Status ReadBack();
+  absl::Status RunStep(const StepInput& input);
+  absl::StatusOr<StepResult> Collect(const Pending& pending, std::size_t slot);
+  absl::Status CheckAllocations();
+
+  [[nodiscard]] int head_stage() const { return static_cast<int>(plan_.stages.size()) - 1; }
+  [[nodiscard]] DeviceScalars* scalars() const {
+    return static_cast<DeviceScalars*>(arena_.Address(plan_.stats));
+  }
+  [[nodiscard]] StepStats* stats() const { return &scalars()->stats[slot_]; }
+  [[nodiscard]] HostResult* host_result(std::size_t slot) const;
+
+  const Plan plan_;
+  const EngineOptions options_;
+  Device& device_;
+  const int rank_;
+  std::unique_ptr<DeviceBuffer> arena_memory_;
+  std::unique_ptr<DeviceBuffer> host_memory_;
+  const ArenaView arena_;
+  FamilyRecorder recorder_;
+  Transformer model_;
+  UnitExchange exchange_;
+  std::vector<DecaySegment> segments_;
+  std::array<StepTimeline, 2> timelines_;
+  StepTimeline evaluation_timeline_;
+  std::size_t slot_ = 0;  // of the current step
+  std::optional<Pending> pending_;
+  absl::Status dead_;
+  // Device allocations after the first step; none may follow.
+  std::optional<std::int64_t> settled_allocations_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_TRAIN_ENGINE_IMPL_H_

@@ -1,0 +1,311 @@
+// One training step, top to bottom: stage the batch, forward and backward of every micro-batch with
+// gathers ahead and scatters behind, the sums over ranks, the update.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "proto/support/status.h"
+#include "worker/train/engine_impl.h"
+
+namespace fsdp {
+
+absl::Status EngineImpl::CheckTokens(std::span<const std::int32_t> tokens,
+                                     std::span<const std::int32_t> targets,
+                                     std::int64_t sequences) const {
+  const auto expected = static_cast<std::size_t>(sequences * plan_.input.sequence_length);
+  if (tokens.size() != expected || targets.size() != expected) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", rank_, " must get ", sequences, " sequences of ", plan_.input.sequence_length,
+        " tokens, got ", tokens.size(), " tokens and ", targets.size(), " targets"));
+  }
+  const std::int64_t vocab = plan_.input.model.vocab_size;
+  for (std::size_t i = 0; i < expected; ++i) {
+    const bool bad_target = targets[i] != kIgnoreTarget && (targets[i] < 0 || targets[i] >= vocab);
+    if (tokens[i] >= 0 && tokens[i] < vocab && !bad_target) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        bad_target ? "target " : "token ", bad_target ? targets[i] : tokens[i], " at position ", i,
+        " of rank ", rank_, "'s share is outside the vocabulary 0..", vocab - 1,
+        ": the data is not for this model"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::StageBatch(std::span<const std::int32_t> tokens,
+                                    std::span<const std::int32_t> targets) {
+  const std::size_t bytes = tokens.size_bytes();
+  if (bytes == 0) return absl::OkStatus();
+  // Two staged batches, as two steps may be in flight.
+  auto* base = static_cast<std::byte*>(host_memory_->data()) + 2 * sizeof(HostResult);
+  const std::size_t share = (host_memory_->size_bytes() - 2 * sizeof(HostResult)) / 2;
+  std::byte* staged = base + slot_ * share;
+  std::memcpy(staged, tokens.data(), bytes);
+  std::memcpy(staged + bytes, targets.data(), bytes);
+  RETURN_IF_ERROR(device_.Copy(arena_.Address(plan_.tokens), staged, bytes, device_.compute()));
+  return device_.Copy(arena_.Address(plan_.targets), staged + bytes, bytes, device_.compute());
+}
+
+ModelBatch EngineImpl::BatchAt(std::int64_t first_sequence, std::int64_t sequences) const {
+  const std::int64_t length = plan_.input.sequence_length;
+  const auto count = static_cast<std::size_t>(sequences * length);
+  const auto part = [&](BufferId id) {
+    return std::span<const std::int32_t>(
+        static_cast<const std::int32_t*>(arena_.Address(id)) + first_sequence * length, count);
+  };
+  return {part(plan_.tokens), part(plan_.targets), sequences};
+}
+
+absl::Status EngineImpl::ForwardBlocks(const ModelBatch& batch, bool train) {
+  const bool reshard = plan_.input.reshard_after_forward;
+  const bool ahead = plan_.input.prefetch > 0;
+  RETURN_IF_ERROR(exchange_.WaitScatter(1, SpanKind::kScatterWait));
+  RETURN_IF_ERROR(exchange_.Prefetch(0, Pass::kForward));
+  for (int stage = 0; stage < head_stage(); ++stage) {
+    if (stage == 1) RETURN_IF_ERROR(exchange_.WaitScatter(0, SpanKind::kScatterWait));
+    if (ahead) RETURN_IF_ERROR(exchange_.Prefetch(stage + 1, Pass::kForward));
+    ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(stage, Pass::kForward));
+    if (batch.sequences > 0) {
+      RETURN_IF_ERROR(stage == 0 ? model_.EmbedForward(batch, weights)
+                                 : model_.BlockForward(stage - 1, batch, weights));
+    }
+    const bool last = stage == head_stage() - 1;
+    exchange_.Release(stage, /*keep=*/!reshard || (train && last));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GradientTarget> EngineImpl::PrepareGradients(int stage, bool empty,
+                                                            std::int64_t micro_batch) {
+  const ModelConfig& model = plan_.input.model;
+  const bool sharded = exchange_.sharded();
+  // The embedding's unit is written in parts: by two stages when the head is tied, and only the
+  // rows of used positions. So it starts from zero.
+  const bool in_parts = plan_.stages[static_cast<std::size_t>(stage)].unit == 0 &&
+                        (model.tie_embeddings || model.position == PositionKind::kLearned);
+  const bool first_part = stage == (model.tie_embeddings ? head_stage() : 0);
+  const bool clear = sharded ? in_parts || empty : in_parts && first_part && micro_batch == 0;
+  if (clear) {
+    const Vector buffer = exchange_.GradientBuffer(stage);
+    RETURN_IF_ERROR(device_.Zero(buffer.data, static_cast<std::size_t>(buffer.size_bytes()),
+                                 device_.compute()));
+  }
+  return GradientTarget{exchange_.Gradients(stage), in_parts || (!sharded && micro_batch > 0)};
+}
+
+absl::Status EngineImpl::ScatterStage(int stage, std::int64_t micro_batch) {
+  const bool tied = plan_.input.model.tie_embeddings;
+  const bool first = micro_batch == 0 && !(tied && stage == 0);
+  const bool last =
+      micro_batch == plan_.split.num_micro_batches() - 1 && !(tied && stage == head_stage());
+  return exchange_.Scatter(stage, first, last, stats());
+}
+
+absl::Status EngineImpl::Head(const ModelBatch& batch, std::int64_t micro_batch) {
+  const int stage = head_stage();
+  ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(stage, Pass::kForward));
+  const bool empty = batch.sequences == 0;
+  ASSIGN_OR_RETURN(const GradientTarget gradients, PrepareGradients(stage, empty, micro_batch));
+  if (!empty) {
+    RETURN_IF_ERROR(model_.HeadForwardBackward(batch, weights, gradients, stats()));
+  }
+  exchange_.Release(stage, /*keep=*/!plan_.input.reshard_after_forward);
+  return ScatterStage(stage, micro_batch);
+}
+
+absl::Status EngineImpl::BackwardBlock(int stage, const ModelBatch& batch,
+                                       std::int64_t micro_batch) {
+  // Frees the gradient buffer that this stage's may share memory with.
+  RETURN_IF_ERROR(exchange_.WaitScatter(stage + 2, SpanKind::kScatterWait));
+  if (stage > 1 && plan_.input.prefetch > 0) {
+    RETURN_IF_ERROR(exchange_.Prefetch(stage - 1, Pass::kBackward));
+  }
+  ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(stage, Pass::kBackward));
+  const bool empty = batch.sequences == 0;
+  ASSIGN_OR_RETURN(const GradientTarget gradients, PrepareGradients(stage, empty, micro_batch));
+  if (!empty) RETURN_IF_ERROR(model_.BlockBackward(stage - 1, batch, weights, gradients));
+  exchange_.Release(stage, /*keep=*/!plan_.input.reshard_after_forward);
+  return ScatterStage(stage, micro_batch);
+}
+
+absl::Status EngineImpl::BackwardEmbed(const ModelBatch& batch, std::int64_t micro_batch) {
+  RETURN_IF_ERROR(exchange_.WaitScatter(2, SpanKind::kScatterWait));
+  const bool more = micro_batch + 1 < plan_.split.num_micro_batches();
+  if (more && plan_.input.prefetch > 0) {
+    RETURN_IF_ERROR(exchange_.Prefetch(0, Pass::kForward));
+  }
+  const bool empty = batch.sequences == 0;
+  ASSIGN_OR_RETURN(const GradientTarget gradients, PrepareGradients(0, empty, micro_batch));
+  if (!empty) RETURN_IF_ERROR(model_.EmbedBackward(batch, gradients));
+  return ScatterStage(0, micro_batch);
+}
+
+absl::Status EngineImpl::MicroBatch(std::int64_t index) {
+  const SequenceRange range = plan_.split.MicroBatch(rank_, index);
+  const ModelBatch batch = BatchAt(range.begin, range.count);
+  RETURN_IF_ERROR(ForwardBlocks(batch, /*train=*/true));
+  RETURN_IF_ERROR(Head(batch, index));
+  for (int stage = head_stage() - 1; stage > 0; --stage) {
+    RETURN_IF_ERROR(BackwardBlock(stage, batch, index));
+  }
+  return BackwardEmbed(batch, index);
+}
+
+absl::Status EngineImpl::Update(const StepInput& input) {
+  const OptimizerConfig& config = options_.optimizer;
+  Stream& compute = device_.compute();
+  Ops& ops = device_.ops();
+  UpdateScalars* update = &scalars()->update[slot_];
+  RETURN_IF_ERROR(
+      ops.FinishStats(compute, stats(), static_cast<float>(config.max_grad_norm), update));
+  const DType dtype = plan_.master_dtype();
+  const std::int64_t n = plan_.shard_elements;
+  const auto all = [&](BufferId id) { return arena_.Elements(id, dtype, 0, n); };
+  const Vector copy = arena_.Elements(plan_.compute_weights, DType::kBf16, 0,
+                                      plan_.compute_weights == kNoBuffer ? 0 : n);
+  AdamWOptions options;
+  options.lr = static_cast<float>(input.lr);
+  options.beta1 = static_cast<float>(config.beta1);
+  options.beta2 = static_cast<float>(config.beta2);
+  options.eps = static_cast<float>(config.eps);
+  options.step = input.step;
+  const auto elements = static_cast<double>(n);
+  const double bytes =
+      elements * 7 * static_cast<double>(SizeOf(dtype)) + static_cast<double>(copy.size_bytes());
+  RETURN_IF_ERROR(Launch(recorder_, KernelFamily::kOptimizer, 15 * elements, bytes, [&] {
+    return ops.AdamW(compute, all(plan_.master), all(plan_.moment1), all(plan_.moment2),
+                     all(plan_.gradient), copy, segments_, options, update);
+  }));
+  exchange_.InvalidateWeights();
+  return absl::OkStatus();
+}
+
+// The step's sums and scalars to host memory; in the copy stream when the host does not wait.
+absl::Status EngineImpl::ReadBack() {
+  Stream& stream = options_.synchronous ? device_.compute() : device_.copy();
+  if (!options_.synchronous) {
+    ASSIGN_OR_RETURN(Event * done, timelines_[slot_].Mark(device_.compute()));
+    RETURN_IF_ERROR(device_.Wait(stream, *done));
+  }
+  HostResult* result = host_result(slot_);
+  RETURN_IF_ERROR(device_.Copy(&result->stats, stats(), sizeof(StepStats), stream));
+  return device_.Copy(&result->update, &scalars()->update[slot_], sizeof(UpdateScalars), stream);
+}
+
+absl::Status EngineImpl::RunStep(const StepInput& input) {
+  Stream& compute = device_.compute();
+  StepTimeline& timeline = timelines_[slot_];
+  timeline.Begin();
+  exchange_.BeginStep(&timeline);
+  ASSIGN_OR_RETURN(Event * begin, timeline.Mark(compute));
+  RETURN_IF_ERROR(StageBatch(input.tokens, input.targets));
+  RETURN_IF_ERROR(device_.Zero(stats(), sizeof(StepStats), compute));
+  ASSIGN_OR_RETURN(Event * staged, timeline.Mark(compute));
+  for (std::int64_t i = 0; i < plan_.split.num_micro_batches(); ++i) {
+    RETURN_IF_ERROR(MicroBatch(i));
+  }
+  ASSIGN_OR_RETURN(Event * computed, timeline.Mark(compute));
+  RETURN_IF_ERROR(exchange_.ReduceStats(stats()));
+  ASSIGN_OR_RETURN(Event * reduced, timeline.Mark(compute));
+  RETURN_IF_ERROR(Update(input));
+  ASSIGN_OR_RETURN(Event * updated, timeline.Mark(compute));
+  if (options_.synchronous) RETURN_IF_ERROR(ReadBack());
+  ASSIGN_OR_RETURN(Event * end, timeline.Mark(compute));
+  timeline.AddSpan(SpanKind::kData, begin, staged);
+  timeline.AddSpan(SpanKind::kForwardBackward, staged, computed);
+  timeline.AddSpan(SpanKind::kOptimizer, reduced, updated);
+  timeline.AddSpan(SpanKind::kOther, updated, end);
+  timeline.AddSpan(SpanKind::kStep, begin, end);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> EngineImpl::Collect(const Pending& pending, std::size_t slot) {
+  ASSIGN_OR_RETURN(const auto seconds, timelines_[slot].Sum());
+  const auto of = [&](SpanKind kind) { return seconds[static_cast<std::size_t>(kind)]; };
+  const HostResult& host = *host_result(slot);
+  StepResult result;
+  result.step = pending.step;
+  result.valid_tokens = static_cast<std::int64_t>(host.stats.valid_tokens);
+  if (host.stats.valid_tokens > 0) {
+    result.loss = host.stats.loss_sum / host.stats.valid_tokens;
+    result.grad_norm = std::sqrt(host.stats.grad_norm_sq) / host.stats.valid_tokens;
+  }
+  result.skipped = host.update.skip != 0;
+  result.non_finite = host.stats.nonfinite > 0 || !std::isfinite(host.stats.loss_sum);
+  result.step_seconds = pending.wall_seconds > 0 ? pending.wall_seconds : of(SpanKind::kStep);
+
+  v1::StepPhases& phases = result.phases;
+  const double scatter_wait = of(SpanKind::kScatterWait) + of(SpanKind::kReduceWait);
+  phases.set_data_seconds(of(SpanKind::kData));
+  phases.set_compute_seconds(of(SpanKind::kForwardBackward) - of(SpanKind::kGatherWait) -
+                             of(SpanKind::kScatterWait));
+  phases.set_exposed_gather_seconds(of(SpanKind::kGatherWait));
+  phases.set_exposed_scatter_seconds(scatter_wait);
+  phases.set_optimizer_seconds(of(SpanKind::kOptimizer));
+  phases.set_other_seconds(of(SpanKind::kOther));
+  phases.set_unattributed_seconds(result.step_seconds - of(SpanKind::kData) -
+                                  of(SpanKind::kForwardBackward) - of(SpanKind::kReduceWait) -
+                                  of(SpanKind::kOptimizer) - of(SpanKind::kOther));
+  phases.set_overlapped_gather_seconds(
+      std::max(0.0, of(SpanKind::kGather) - of(SpanKind::kGatherWait)));
+  phases.set_overlapped_scatter_seconds(std::max(0.0, of(SpanKind::kScatter) - scatter_wait));
+  recorder_.AddSeconds(KernelFamily::kGather, of(SpanKind::kGather));
+  recorder_.AddSeconds(KernelFamily::kScatter, of(SpanKind::kScatter));
+  return result;
+}
+
+absl::Status EngineImpl::CheckAllocations() {
+  const std::int64_t now = device_.num_allocations();
+  if (!settled_allocations_) settled_allocations_ = now;
+  if (*settled_allocations_ == now) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      "device memory was allocated inside a step: ", now - *settled_allocations_, " times"));
+}
+
+absl::StatusOr<StepResult> EngineImpl::Step(const StepInput& input) {
+  RETURN_IF_ERROR(dead_);
+  RETURN_IF_ERROR(CheckTokens(input.tokens, input.targets, plan_.split.Share(rank_).count));
+  const auto begin = std::chrono::steady_clock::now();
+  const std::optional<Pending> before = pending_;
+  slot_ ^= 1;
+  pending_ = Pending{input.step, 0};
+  StepResult result;
+  dead_ = [&]() -> absl::Status {
+    RETURN_IF_ERROR(RunStep(input));
+    if (options_.synchronous) {
+      RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+      const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+      pending_->wall_seconds = wall.count();
+      ASSIGN_OR_RETURN(result, Collect(*pending_, slot_));
+      pending_.reset();
+    } else {
+      // This step is on its way; now the last one's figures, which its own copy brings.
+      if (before) {
+        RETURN_IF_ERROR(device_.Synchronize(device_.copy()));
+        ASSIGN_OR_RETURN(result, Collect(*before, slot_ ^ 1));
+      }
+      RETURN_IF_ERROR(ReadBack());
+    }
+    return CheckAllocations();
+  }();
+  RETURN_IF_ERROR(dead_);
+  return result;
+}
+
+absl::StatusOr<StepResult> EngineImpl::Flush() {
+  RETURN_IF_ERROR(dead_);
+  if (!pending_) return StepResult{};
+  StepResult result;
+  dead_ = [&]() -> absl::Status {
+    RETURN_IF_ERROR(device_.Synchronize(device_.copy()));
+    RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+    ASSIGN_OR_RETURN(result, Collect(*pending_, slot_));
+    pending_.reset();
+    return absl::OkStatus();
+  }();
+  RETURN_IF_ERROR(dead_);
+  return result;
+}
+
+}  // namespace fsdp

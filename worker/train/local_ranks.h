@@ -1,0 +1,59 @@
+#ifndef FSDPCTL_WORKER_TRAIN_LOCAL_RANKS_H_
+#define FSDPCTL_WORKER_TRAIN_LOCAL_RANKS_H_
+
+// Several ranks on this machine without a daemon: oracle, bench, `run --local-ranks`, tests.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/comm/communicator.h"
+#include "worker/comm/rendezvous_store.h"
+#include "worker/device/device.h"
+
+namespace fsdp {
+
+// "gloo": a process per rank; "in_process": a thread per rank; "nccl": a process per rank and
+// device.
+enum class CommunicatorKind : std::uint8_t { kGloo, kInProcess, kNccl };
+
+//   INVALID_ARGUMENT  none of "gloo", "in_process", "nccl"
+absl::StatusOr<CommunicatorKind> ParseCommunicatorKind(const std::string& name);
+
+// What the executable brings: the device of a rank and, for nccl, its communicators.
+struct LocalBackend {
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, int world_size)> create_device;
+  // `name`: "gather" or "scatter". Null where the backend has none.
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
+      const std::string& name, int rank, int world_size, Device& device, RendezvousStore& store)>
+      create_nccl;
+};
+
+// CPU devices that share the machine's cores.
+LocalBackend CpuBackend();
+
+struct LocalRanksOptions {
+  int world_size = 1;
+  CommunicatorKind communicator = CommunicatorKind::kInProcess;
+  int num_communicators = 2;
+};
+
+struct LocalRank {
+  int rank = 0;
+  Device& device;
+  Communicator* gather = nullptr;  // null at world size 1
+  Communicator* scatter = nullptr;
+};
+
+// Calls `body` once per rank and returns when all have returned; the first error, with its rank.
+// With processes, rank 0 runs in this process (so its captures come back) and the others in
+// children that are forked before any device exists: call it before threads are started, or with
+// kInProcess.
+absl::Status RunLocalRanks(const LocalRanksOptions& options, const LocalBackend& backend,
+                           const std::function<absl::Status(LocalRank&)>& body);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_TRAIN_LOCAL_RANKS_H_

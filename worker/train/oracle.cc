@@ -1,0 +1,288 @@
+#include "worker/train/oracle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/status.h"
+#include "worker/train/engine.h"
+
+namespace fsdp {
+namespace {
+
+constexpr double kLossTolerance = 2e-5;
+constexpr double kGradientTolerance = 1e-5;
+constexpr double kGradNormTolerance = 1e-4;
+constexpr double kFinalTolerance = 1e-4;
+constexpr double kBf16Least = 0.2, kBf16Most = 1.5;
+
+// Squared norms of a difference and of what it is measured by.
+struct Distance {
+  double difference = 0;
+  double reference = 0;
+
+  [[nodiscard]] double relative() const {
+    if (difference == 0) return 0;
+    return std::sqrt(difference / std::max(reference, 1e-300));
+  }
+};
+
+struct RowSpan {
+  std::int64_t begin = 0, end = 0;
+};
+
+// Rows of a parameter whose true gradient is zero.
+RowSpan KeyBiasRows(const ModelConfig& model, const ParameterSpec& parameter) {
+  if (model.position == PositionKind::kRope) return {};
+  if (parameter.role == ParameterRole::kKBias) return {0, parameter.rows()};
+  if (parameter.role == ParameterRole::kQkvBias && model.packed_qkv) {
+    return {model.q_dim(), model.q_dim() + model.kv_dim()};
+  }
+  return {};
+}
+
+class OracleRun {
+ public:
+  OracleRun(const OracleFile& oracle, const OracleOptions& options, LocalRank& rank)
+      : oracle_(oracle), options_(options), rank_(rank) {
+    for (const UnitSpec& unit : UnitsOf(oracle.model)) {
+      for (const ParameterSpec& parameter : unit.parameters) parameters_.push_back(parameter);
+    }
+  }
+
+  absl::StatusOr<OracleReport> Run() {
+    RETURN_IF_ERROR(Prepare());
+    for (std::int64_t step = 1; step <= oracle_.steps; ++step) {
+      RETURN_IF_ERROR(Step(step));
+      if (step == 1) RETURN_IF_ERROR(CompareGradients());
+    }
+    RETURN_IF_ERROR(CompareFinal());
+    Judge();
+    return report_;
+  }
+
+ private:
+  absl::Status Prepare() {
+    PlanInput input;
+    input.model = oracle_.model;
+    input.world_size = options_.world_size;
+    input.sequence_length = oracle_.sequence_length;
+    input.global_batch = oracle_.batch;
+    input.micro_batch = options_.micro_batch;
+    input.parameter_dtype = options_.parameter_dtype;
+    input.reduce_dtype = options_.reduce_dtype;
+    input.recompute = options_.recompute;
+    input.reshard_after_forward = options_.reshard_after_forward;
+    input.prefetch = options_.prefetch;
+    input.num_communicators = options_.num_communicators;
+    ASSIGN_OR_RETURN(const Plan plan, Engine::PlanFor(input, rank_.device));
+    EngineOptions engine;
+    engine.optimizer = oracle_.optimizer;
+    ASSIGN_OR_RETURN(engine_,
+                     Engine::Create(plan, engine, rank_.device, rank_.gather, rank_.scatter));
+    report_.file = oracle_.path;
+    report_.precision = options_.parameter_dtype == DType::kBf16 ? "bf16" : "fp32";
+    report_.world_size = options_.world_size;
+    report_.communicator = rank_.gather == nullptr ? "none" : rank_.gather->kind();
+    report_.steps = oracle_.steps;
+    // Zeroes the moments; the weights follow.
+    RETURN_IF_ERROR(engine_->InitializeWeights(0));
+    for (const ShardTensor& tensor : engine_->shard_tensors()) {
+      const std::vector<float>& values = oracle_.initial.at(tensor.name);
+      RETURN_IF_ERROR(rank_.device.Copy(
+          tensor.master.data, values.data() + tensor.row_begin * tensor.row_elements(),
+          static_cast<std::size_t>(tensor.master.size_bytes()), rank_.device.compute()));
+    }
+    RETURN_IF_ERROR(rank_.device.Synchronize(rank_.device.compute()));
+    return engine_->WeightsChanged();
+  }
+
+  absl::Status Step(std::int64_t step) {
+    const std::int64_t length = oracle_.sequence_length;
+    const SequenceRange share = engine_->plan().split.Share(rank_.rank);
+    const auto part = [&](const std::vector<std::int32_t>& all) {
+      return std::span<const std::int32_t>(all).subspan(
+          static_cast<std::size_t>(((step - 1) * oracle_.batch + share.begin) * length),
+          static_cast<std::size_t>(share.count * length));
+    };
+    StepInput input{step, oracle_.optimizer.lr, part(oracle_.tokens), part(oracle_.targets)};
+    ASSIGN_OR_RETURN(const StepResult result, engine_->Step(input));
+    const auto at = static_cast<std::size_t>(step - 1);
+    const auto relative = [](double ours, double theirs) {
+      const double error = std::abs(ours - theirs) / std::max(std::abs(theirs), 1e-30);
+      return std::isnan(error) ? HUGE_VAL : error;
+    };
+    report_.losses.push_back(result.loss);
+    report_.loss_error = std::max(report_.loss_error, relative(result.loss, oracle_.loss_fp32[at]));
+    report_.grad_norm_error =
+        std::max(report_.grad_norm_error, relative(result.grad_norm, oracle_.grad_norm_fp32[at]));
+    valid_tokens_ = static_cast<double>(result.valid_tokens);
+    return absl::OkStatus();
+  }
+
+  // Distances of this rank's rows of every parameter, without those of `skip`, and (last) of all
+  // parameters with every row.
+  absl::StatusOr<std::vector<Distance>> Distances(
+      const std::vector<ShardTensor>& tensors,
+      const std::map<std::string, std::vector<float>>& expected, double scale) {
+    std::vector<Distance> distances(tensors.size() + 1);
+    std::vector<float> values;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const ShardTensor& tensor = tensors[i];
+      values.resize(static_cast<std::size_t>(tensor.master.size));
+      RETURN_IF_ERROR(rank_.device.Copy(values.data(), tensor.master.data,
+                                        values.size() * sizeof(float), rank_.device.compute()));
+      RETURN_IF_ERROR(rank_.device.Synchronize(rank_.device.compute()));
+      const RowSpan skip = KeyBiasRows(oracle_.model, parameters_[i]);
+      const std::int64_t row = tensor.row_elements();
+      const float* reference = expected.at(tensor.name).data() + tensor.row_begin * row;
+      for (std::size_t j = 0; j < values.size(); ++j) {
+        const double theirs = reference[j];
+        const double difference = scale * static_cast<double>(values[j]) - theirs;
+        const std::int64_t at = tensor.row_begin + static_cast<std::int64_t>(j) / row;
+        const bool skipped = at >= skip.begin && at < skip.end;
+        for (const std::size_t k : {i, tensors.size()}) {
+          if (k == i && skipped) continue;
+          distances[k].difference += difference * difference;
+          distances[k].reference += theirs * theirs;
+        }
+      }
+    }
+    RETURN_IF_ERROR(SumOverRanks(distances));
+    return distances;
+  }
+
+  absl::Status SumOverRanks(std::vector<Distance>& distances) {
+    if (rank_.scatter == nullptr) return absl::OkStatus();
+    const std::size_t bytes = distances.size() * sizeof(Distance);
+    Device& device = rank_.device;
+    ASSIGN_OR_RETURN(const auto memory, device.Allocate(bytes));
+    Stream& stream = device.scatter();
+    RETURN_IF_ERROR(device.Copy(memory->data(), distances.data(), bytes, stream));
+    RETURN_IF_ERROR(rank_.scatter->AllReduce(
+        {memory->data(), DType::kF64, static_cast<std::int64_t>(bytes / sizeof(double))}, stream));
+    RETURN_IF_ERROR(device.Copy(distances.data(), memory->data(), bytes, stream));
+    return device.Synchronize(stream);
+  }
+
+  absl::Status CompareGradients() {
+    const double scale = valid_tokens_ > 0 ? 1 / valid_tokens_ : 0;
+    ASSIGN_OR_RETURN(const std::vector<Distance> distances,
+                     Distances(engine_->gradient_tensors(), oracle_.first_gradient, scale));
+    Worst(distances, report_.gradient_error, report_.worst_gradient);
+    return absl::OkStatus();
+  }
+
+  absl::Status CompareFinal() {
+    ASSIGN_OR_RETURN(const std::vector<Distance> distances,
+                     Distances(engine_->shard_tensors(), oracle_.final, 1));
+    Worst(distances, report_.final_tensor_error, report_.worst_final);
+    report_.final_error = distances.back().relative();
+    return absl::OkStatus();
+  }
+
+  void Worst(const std::vector<Distance>& distances, double& error, std::string& name) const {
+    error = 0;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const double relative = distances[i].relative();
+      if (!name.empty() && !(relative > error) && !std::isnan(relative)) continue;
+      error = std::isnan(relative) ? HUGE_VAL : relative;
+      name = parameters_[i].name;
+    }
+  }
+
+  void Limit(const char* what, double value, double limit, const std::string& where = "") {
+    if (value <= limit) return;
+    report_.failures.push_back(absl::StrFormat("%s %.3g%s is beyond %.3g", what, value,
+                                               where.empty() ? "" : " (" + where + ")", limit));
+  }
+
+  void Judge() {
+    if (options_.parameter_dtype == DType::kBf16) {
+      JudgeBf16();
+      return;
+    }
+    Limit("loss error", report_.loss_error, kLossTolerance);
+    Limit("gradient error", report_.gradient_error, kGradientTolerance, report_.worst_gradient);
+    Limit("grad norm error", report_.grad_norm_error, kGradNormTolerance);
+    Limit("final weights error", report_.final_error, kFinalTolerance);
+    Limit("final tensor error", report_.final_tensor_error, kFinalTolerance, report_.worst_final);
+  }
+
+  void JudgeBf16() {
+    double ours = 0, theirs = 0;
+    for (std::size_t i = 0; i < report_.losses.size(); ++i) {
+      ours += std::pow(report_.losses[i] - oracle_.loss_fp32[i], 2);
+      theirs += std::pow(double{oracle_.loss_bf16[i]} - oracle_.loss_fp32[i], 2);
+    }
+    const auto steps = static_cast<double>(report_.losses.size());
+    report_.bf16_rms = std::sqrt(ours / steps);
+    report_.peer_bf16_rms = std::sqrt(theirs / steps);
+    Limit("bf16 rms", report_.bf16_rms, kBf16Most * report_.peer_bf16_rms);
+    if (report_.bf16_rms < kBf16Least * report_.peer_bf16_rms) {
+      report_.failures.push_back(absl::StrFormat("bf16 rms %.3g is below %.3g: this is not bf16",
+                                                 report_.bf16_rms,
+                                                 kBf16Least * report_.peer_bf16_rms));
+    }
+  }
+
+  const OracleFile& oracle_;
+  const OracleOptions& options_;
+  LocalRank& rank_;
+  std::vector<ParameterSpec> parameters_;
+  std::unique_ptr<Engine> engine_;
+  double valid_tokens_ = 0;
+  OracleReport report_;
+};
+
+}  // namespace
+
+std::string OracleReport::ToJson() const {
+  // JSON has no infinity.
+  const auto number = [](double value) -> nlohmann::json {
+    return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json("inf");
+  };
+  nlohmann::ordered_json json;
+  json["file"] = file;
+  json["precision"] = precision;
+  json["communicator"] = communicator;
+  json["world"] = world_size;
+  json["steps"] = steps;
+  json["loss_error"] = number(loss_error);
+  json["gradient_error"] = number(gradient_error);
+  json["worst_gradient"] = worst_gradient;
+  json["grad_norm_error"] = number(grad_norm_error);
+  json["final_error"] = number(final_error);
+  json["final_tensor_error"] = number(final_tensor_error);
+  json["worst_final"] = worst_final;
+  if (precision == "bf16") {
+    json["bf16_rms"] = number(bf16_rms);
+    json["peer_bf16_rms"] = number(peer_bf16_rms);
+  }
+  if (!losses.empty()) {
+    json["first_loss"] = number(losses.front());
+    json["last_loss"] = number(losses.back());
+  }
+  json["failures"] = failures;
+  json["passed"] = passed();
+  return json.dump();
+}
+
+absl::StatusOr<OracleReport> RunOracle(const OracleFile& oracle, const OracleOptions& options,
+                                       const LocalBackend& backend) {
+  OracleReport report;
+  const LocalRanksOptions ranks{options.world_size, options.communicator,
+                                options.num_communicators};
+  RETURN_IF_ERROR(RunLocalRanks(ranks, backend, [&](LocalRank& rank) -> absl::Status {
+    OracleRun run(oracle, options, rank);
+    ASSIGN_OR_RETURN(OracleReport mine, run.Run());
+    if (rank.rank == 0) report = std::move(mine);
+    return absl::OkStatus();
+  }));
+  return report;
+}
+
+}  // namespace fsdp
