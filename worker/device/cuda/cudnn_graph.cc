@@ -257,7 +257,7 @@ absl::Status CudnnGraph::Choose(cudnnBackendHeurMode_t mode, Descriptor graph) {
     }
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(FromAbsl(last.message()));
+  return absl::UnimplementedError(last.message());
 }
 
 absl::Status CudnnGraph::Execute(cudaStream_t stream, std::span<const Binding> bindings,

@@ -1,0 +1,24 @@
+#ifndef FSDPCTL_WORKER_DEVICE_CPU_CPU_CEILINGS_H_
+#define FSDPCTL_WORKER_DEVICE_CPU_CPU_CEILINGS_H_
+
+// What a CPU device reaches at best, measured when the trainer starts: the roofs under which the
+// analytic verdicts (compute-bound, memory-bound) place each kernel family.
+
+#include "absl/status/statusor.h"
+#include "worker/device/device.h"
+
+namespace fsdp {
+
+struct DeviceCeilings {
+  double fp32_flops_per_second = 0;  // a square f32 product
+  double bf16_flops_per_second = 0;  // the same in bf16 (by conversion where the CPU has none)
+  double copy_bytes_per_second = 0;  // bytes read plus bytes written, far beyond the caches
+};
+
+// Takes less than 0.5 s and about 100 MB, which are freed again. Runs on the compute stream.
+// Any error of the device's Allocate or of its operations is returned as it is.
+absl::StatusOr<DeviceCeilings> MeasureCeilings(Device& device);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_DEVICE_CPU_CPU_CEILINGS_H_
