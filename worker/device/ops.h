@@ -180,13 +180,14 @@ class Ops {
   virtual absl::Status GradStats(Stream& stream, const Vector& grad, StepStats* stats,
                                  std::span<std::byte> scratch) = 0;
   virtual std::size_t GradStatsScratchBytes(std::int64_t size) const = 0;
-  // scalars from the all-reduced stats. max_norm <= 0: no clipping.
+  // scalars from the all-reduced stats. The clip factor is min(1, max_norm / (grad_norm + 1e-6)), as
+  // torch's; max_norm <= 0: no clipping.
   virtual absl::Status FinishStats(Stream& stream, const StepStats* stats, float max_norm,
                                    UpdateScalars* scalars) = 0;
 
   // One AdamW update of a shard (decoupled decay, as torch.optim.AdamW): master, m, v, grad are f32
   // (or all f64) of equal size; `compute` (bf16, may be empty) receives the rounded new weights.
-  // Elements outside every segment are padding and are left alone.
+  // Elements outside every segment are padding and are left alone. `segments` is host memory.
   virtual absl::Status AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
                              const Vector& grad, const Vector& compute,
                              std::span<const DecaySegment> segments, const AdamWOptions& options,
@@ -198,7 +199,8 @@ class Ops {
                                   const Vector& m, const Vector& v, const Vector& grad,
                                   std::span<const DecaySegment> segments,
                                   const AdamWOptions& options, const UpdateScalars* scalars) = 0;
-  // f32 <-> (bf16, u16 remainder), exact both ways for finite values.
+  // f32 <-> (bf16, u16 remainder), exact both ways for finite values. The bf16 is the nearest one,
+  // halfway cases away from zero (to even would need a remainder of +32768).
   virtual absl::Status SplitMaster(Stream& stream, const Vector& master, const Vector& compute,
                                    const Vector& remainder) = 0;
   virtual absl::Status JoinMaster(Stream& stream, const Vector& compute, const Vector& remainder,
