@@ -1,0 +1,366 @@
+#include "worker/daemon/daemon.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/log.h"
+#include "proto/support/status.h"
+#include "worker/daemon/event_queue.h"
+#include "worker/daemon/files.h"
+#include "worker/daemon/pulse_board.h"
+#include "worker/daemon/timestamps.h"
+
+namespace fsdp::daemon {
+namespace {
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+// A killed process is gone within milliseconds, unless the kernel holds it (a GPU's memory being
+// freed).
+constexpr int kLeftoverWaitTicks = 100;
+
+// Waits for the process that `marker` names to be gone, killing it. False: it is still there.
+bool EndLeftover(const RankMarker& marker) {
+  const pid_t pid = marker.rank().pid();
+  if (pid <= 0) return true;
+  for (int i = 0; i < kLeftoverWaitTicks; ++i) {
+    const absl::StatusOr<std::int64_t> ticks = ProcessStartTicks(pid);
+    if (!ticks.ok() || *ticks != marker.start_ticks()) return true;
+    LOG_WARNING("killing the trainer of the daemon's previous life, pid %d", pid);
+    ::kill(-pid, SIGKILL);
+    std::this_thread::sleep_for(kTick / 2);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string MakeIncarnation() {
+  std::random_device random;
+  const std::uint64_t value = (std::uint64_t{random()} << 32) | random();
+  return absl::StrFormat("%016x", value);
+}
+
+absl::Status ValidateWorkerName(const std::string& name) {
+  const bool first_ok = !name.empty() && std::isalnum(static_cast<unsigned char>(name[0])) != 0;
+  const bool chars_ok =
+      name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+      std::string::npos;
+  if (first_ok && chars_ok && name.size() <= 63) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "worker name '%s': use 1-63 of [a-zA-Z0-9._-], starting with a letter or digit (--name)",
+      name));
+}
+
+class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
+ public:
+  Impl(Options options, std::unique_ptr<Nvml> nvml, std::unique_ptr<Spool> spool)
+      : options_(std::move(options)),
+        nvml_(std::move(nvml)),
+        spool_(std::move(spool)),
+        marker_path_(absl::StrCat(options_.state_dir, "/", options_.name, "/rank")),
+        pulses_(Clock::Real()),
+        metrics_(options_.metrics, Clock::Real()),
+        device_(options_.device),
+        agent_(options_.agent, *spool_, *this) {}
+
+  ~Impl() override { Teardown(); }
+
+  // --- Agent's threads ---
+  v1::WorkerHello MakeHello() override {
+    v1::WorkerHello hello;
+    hello.set_worker(options_.name);
+    hello.set_incarnation(incarnation_);
+    hello.set_host(HostName());
+    hello.set_metrics_address(options_.metrics_address);
+    hello.set_rank_address(RankAddress());
+    if (const auto running = pulses_.running()) *hello.mutable_running() = *running;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    *hello.mutable_device() = device_;
+    hello.set_unplaceable_reason(unplaceable_reason_);
+    return hello;
+  }
+
+  v1::Heartbeat MakeHeartbeat() override {
+    v1::Heartbeat heartbeat;
+    if (const auto pulse = pulses_.pulse()) *heartbeat.mutable_rank() = *pulse;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    *heartbeat.mutable_device() = device_;
+    heartbeat.set_unplaceable_reason(unplaceable_reason_);
+    return heartbeat;
+  }
+
+  void OnWelcome(const v1::Welcome& welcome) override {
+    events_.Post([this, welcome] { supervisor_->OnWelcome(welcome); });
+  }
+  void OnCommand(v1::ConnectResponse command) override {
+    events_.Post([this, command = std::move(command)] { supervisor_->OnCommand(command); });
+  }
+  void OnDisconnected(const absl::Status& status) override {
+    (void)status;
+    events_.Post([this] { supervisor_->OnDisconnected(); });
+  }
+  void OnReplaced(const absl::Status& status) override {
+    events_.Post([this, status] {
+      LOG_ERROR("this worker was replaced: %s", status.ToString());
+      replaced_ = status;
+      // Twice: at once, without a checkpoint, since the newer incarnation owns the device.
+      supervisor_->BeginShutdown("replaced by a newer incarnation");
+      supervisor_->BeginShutdown("replaced by a newer incarnation");
+    });
+  }
+
+  // --- The trainer's reader thread ---
+  void OnTrainerMessage(v1::TrainerToDaemon message) override {
+    if (message.has_pulse()) return pulses_.SetPulse(message.pulse());
+    events_.PostBounded(
+        [this, message = std::move(message)] { supervisor_->OnTrainerMessage(message); });
+  }
+  void OnTrainerLine(v1::LogStream stream, std::string text, bool continued) override {
+    events_.PostBounded([this, stream, text = std::move(text), continued] {
+      supervisor_->OnTrainerLine(stream, text, continued);
+    });
+  }
+  void OnTrainerLinkClosed(absl::Status status) override {
+    events_.PostBounded([this, status] { supervisor_->OnTrainerLinkClosed(status); });
+  }
+  void OnTrainerExit(TrainerExit exit) override {
+    events_.Post([this, exit] { supervisor_->OnTrainerExit(exit); });
+  }
+
+  // --- The core thread ---
+  absl::Status Run() {
+    supervisor_ = std::make_unique<Supervisor>(SupervisorOptions(), MakeEffects(), Clock::Real(),
+                                               pulses_, metrics_);
+    ReportLeftover();
+    LookAtDevice();
+    agent_.Start();
+    while (!(stop_requested_ && supervisor_->idle()) && !(replaced_ && supervisor_->idle())) {
+      events_.RunFor(kTick);
+      supervisor_->Tick();
+      if (Clock::Real().Now() - last_look_ >= options_.device_poll) LookAtDevice();
+      PublishStats();
+    }
+    agent_.Shutdown(stop_reason_, replaced_ ? absl::ZeroDuration() : options_.flush_timeout);
+    Teardown();
+    return replaced_.value_or(absl::OkStatus());
+  }
+
+  void RequestStop(const std::string& reason) {
+    events_.Post([this, reason] {
+      stop_requested_ = true;
+      stop_reason_ = reason;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        unplaceable_reason_ = "the worker is shutting down: " + reason;
+      }
+      agent_.BeatNow();
+      supervisor_->BeginShutdown(reason);
+    });
+  }
+
+  DeviceSnapshot Snapshot() const {
+    DeviceSnapshot snapshot;
+    snapshot.set_worker(options_.name);
+    snapshot.set_pid(::getpid());
+    snapshot.set_connected(agent_.connected());
+    snapshot.set_num_connects(agent_.num_connects());
+    for (RankSeries& series : metrics_.Snapshot()) *snapshot.add_ranks() = std::move(series);
+    const Spool::Stats spool = spool_->stats();
+    snapshot.set_spool_bytes(spool.num_bytes);
+    snapshot.set_spool_reports(spool.num_reports);
+    snapshot.set_spool_dropped_steps(spool.num_dropped_steps);
+    snapshot.set_spool_dropped_logs(spool.num_dropped_logs);
+    snapshot.set_spool_corrupt(spool.num_corrupt);
+    snapshot.set_spool_write_errors(spool.num_write_errors);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    snapshot.set_device(DeviceLabel(device_));
+    snapshot.set_device_memory_bytes(device_.memory_bytes());
+    if (device_.memory_used_bytes() > 0) {
+      snapshot.set_device_memory_used_bytes(device_.memory_used_bytes());
+    }
+    snapshot.set_rank_active(rank_active_);
+    snapshot.set_num_stale_commands(stats_.num_stale_commands);
+    for (const auto& [reason, count] : stats_.trainer_exits) {
+      (*snapshot.mutable_trainer_exits())[reason] = count;
+    }
+    return snapshot;
+  }
+
+  [[nodiscard]] const std::string& incarnation() const { return incarnation_; }
+
+ private:
+  std::string RankAddress() const {
+    const std::string& bind = options_.bind_address;
+    return bind.empty() || bind == "localhost" ? "127.0.0.1" : bind;
+  }
+
+  Supervisor::Options SupervisorOptions() const {
+    Supervisor::Options options = options_.supervisor;
+    options.bind_address = options_.bind_address;
+    options.cache_dir = options_.state_dir + "/cache";
+    return options;
+  }
+
+  Supervisor::Effects MakeEffects() {
+    return {.report =
+                [this](v1::Report report) {
+                  spool_->Append(std::move(report));
+                  agent_.NotifySpool();
+                },
+            .send = [this](v1::ConnectRequest request) { agent_.Send(std::move(request)); },
+            .launch = [this](const v1::StartRank& start) { return Launch(start); },
+            .mark = [this](const std::optional<v1::RunningRank>& rank) { Mark(rank); }};
+  }
+
+  absl::StatusOr<std::unique_ptr<Trainer>> Launch(const v1::StartRank& start) {
+    const v1::DeviceType wanted = start.job().spec().resources().device();
+    if (wanted != v1::DEVICE_TYPE_UNSPECIFIED && wanted != options_.device.type()) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("the job needs a %s device, this worker has %s",
+                          v1::DeviceType_Name(wanted), DeviceLabel(options_.device)));
+    }
+    return StartTrainer({.path = options_.trainer,
+                         .environment = TrainerEnvironment(environ, start.job(), options_.device)},
+                        this);
+  }
+
+  // Remembers the rank on disk, so that the daemon's next life can report its end.
+  void Mark(const std::optional<v1::RunningRank>& rank) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      rank_active_ = rank.has_value();
+    }
+    agent_.BeatNow();
+    if (!rank) {
+      if (::unlink(marker_path_.c_str()) != 0 && errno != ENOENT) {
+        LOG_ERROR("unlink(%s): %s", marker_path_, std::strerror(errno));
+      }
+      LookAtDevice();
+      return;
+    }
+    RankMarker marker;
+    *marker.mutable_rank() = *rank;
+    marker.set_start_ticks(ProcessStartTicks(rank->pid()).value_or(0));
+    const absl::Status written = WriteFileAtomically(marker_path_, marker.SerializeAsString());
+    if (!written.ok()) LOG_ERROR("%s", written.message());
+  }
+
+  // A trainer dies with its daemon, and nobody was left to report it.
+  void ReportLeftover() {
+    const absl::StatusOr<std::string> bytes = ReadFile(marker_path_);
+    RankMarker marker;
+    if (!bytes.ok() || !marker.ParseFromString(*bytes)) return;
+    if (!EndLeftover(marker)) {
+      LOG_ERROR("the trainer of the daemon's previous life does not die, pid %d",
+                marker.rank().pid());
+      const std::lock_guard<std::mutex> lock(mutex_);
+      leftover_reason_ = absl::StrCat("process ", marker.rank().pid(),
+                                      " of an earlier rank cannot be killed; restart the host");
+      return;
+    }
+    v1::Report report;
+    *report.mutable_key() = marker.rank().key();
+    *report.mutable_time() = ToTimestamp(absl::Now());
+    report.mutable_exited()->set_signal(SIGKILL);
+    report.mutable_exited()->set_last_step(marker.rank().step());
+    report.mutable_exited()->add_last_lines(
+        "the worker daemon died, and the trainer was killed with it");
+    spool_->Append(std::move(report));
+    ::unlink(marker_path_.c_str());
+  }
+
+  // Memory in use, and whether anybody else uses an idle device.
+  void LookAtDevice() {
+    last_look_ = Clock::Real().Now();
+    std::string reason;
+    v1::DeviceInfo device = options_.device;
+    if (nvml_ != nullptr && device.type() == v1::DEVICE_TYPE_CUDA) {
+      absl::StatusOr<v1::DeviceInfo> now = nvml_->Describe(device.index());
+      if (!now.ok()) {
+        reason = absl::StrCat(DeviceLabel(device), ": ", now.status().message());
+      } else if (now->uuid() != device.uuid()) {
+        reason = absl::StrCat(DeviceLabel(device), " is another device now: restart the worker");
+      } else {
+        device = *std::move(now);
+        const auto processes = nvml_->Processes(device.index());
+        if (supervisor_->idle() && !options_.share_device && processes.ok()) {
+          reason = ForeignMemoryReason(device, *processes);
+        }
+      }
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    device_ = std::move(device);
+    if (!stop_requested_) {
+      unplaceable_reason_ = leftover_reason_.empty() ? std::move(reason) : leftover_reason_;
+    }
+  }
+
+  void PublishStats() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stats_ = supervisor_->stats();
+  }
+
+  // Kills the trainer, if any; in the core thread, or before Run.
+  void Teardown() {
+    events_.Close();
+    agent_.Shutdown("", absl::ZeroDuration());
+    supervisor_.reset();
+  }
+
+  const Options options_;
+  const std::unique_ptr<Nvml> nvml_;
+  const std::unique_ptr<Spool> spool_;
+  const std::string marker_path_;
+  const std::string incarnation_ = MakeIncarnation();
+  EventQueue events_;
+  PulseBoard pulses_;
+  RankMetrics metrics_;
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  v1::DeviceInfo device_;
+  std::string unplaceable_reason_;
+  std::string leftover_reason_;
+  bool rank_active_ = false;
+  Supervisor::Stats stats_;
+
+  // Of the core thread.
+  MonotonicTime last_look_;
+  bool stop_requested_ = false;
+  std::string stop_reason_;
+  std::optional<absl::Status> replaced_;
+
+  Agent agent_;
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Daemon::~Daemon() = default;
+absl::Status Daemon::Run() { return impl_->Run(); }
+void Daemon::RequestStop(const std::string& reason) { impl_->RequestStop(reason); }
+DeviceSnapshot Daemon::Snapshot() const { return impl_->Snapshot(); }
+const std::string& Daemon::incarnation() const { return impl_->incarnation(); }
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(Options options,
+                                                       std::unique_ptr<Nvml> nvml) {
+  RETURN_IF_ERROR(ValidateWorkerName(options.name));
+  RETURN_IF_ERROR(MakeDirectories(options.state_dir + "/cache"));
+  options.spool.dir = absl::StrCat(options.state_dir, "/", options.name, "/spool");
+  options.spool.first_sequence = absl::ToUnixMicros(absl::Now());
+  ASSIGN_OR_RETURN(std::unique_ptr<Spool> spool, Spool::Open(options.spool));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(nvml), std::move(spool));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
+}
+
+}  // namespace fsdp::daemon

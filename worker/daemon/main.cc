@@ -1,0 +1,336 @@
+// fsdp-worker: the worker daemon, one per device. See README.md in docs/ and `fsdp-worker --help`.
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/log.h"
+#include "proto/support/status.h"
+#include "worker/daemon/daemon.h"
+#include "worker/daemon/files.h"
+#include "worker/daemon/host.h"
+#include "worker/daemon/version.h"
+#include "worker/daemon/worker_families.h"
+
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, state_dir, "", "Directory for the spool and caches (required)");
+ABSL_FLAG(
+    std::string, name, "",
+    "The worker's id; with several devices a prefix. Default: host and device, \"node1-cuda-0\"");
+ABSL_FLAG(std::string, devices, "all",
+          "all (every CUDA device), cuda:I, cpu (one slot) or cpu:N (N slots)");
+ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:0", "HOST:PORT of the Prometheus endpoint");
+ABSL_FLAG(absl::Duration, metrics_linger, absl::Seconds(60),
+          "How long a finished rank's series stay, so that the last scrape sees them");
+ABSL_FLAG(std::string, port_file, "", "JSON file to write once the endpoint is up");
+ABSL_FLAG(std::string, trainer, "",
+          "Executable that runs ranks. Default: fsdp-trainer (fsdp-trainer-cuda for CUDA devices) "
+          "beside this one");
+ABSL_FLAG(std::string, bind_address, "",
+          "Address of this host that ranks bind and peers dial. Default: loopback");
+ABSL_FLAG(bool, share_device, false,
+          "Take a device whose memory others use (correctness tests only)");
+ABSL_FLAG(int, cpu_threads, 0, "Threads of a rank; 0: the machine's divided by its ranks");
+ABSL_FLAG(
+    int64_t, spool_bytes, int64_t{256} << 20,
+    "Reports kept while the coordinator is away; beyond, old steps and log lines are dropped");
+// Of the processes that a supervising fsdp-worker starts.
+ABSL_FLAG(int, parent_fd, -1, "Internal: socket to the supervising process");
+ABSL_FLAG(int, device_index, 0, "Internal: which CPU slot");
+ABSL_FLAG(int, num_slots, 1, "Internal: of how many");
+
+namespace fsdp::daemon {
+namespace {
+
+constexpr absl::Duration kSnapshotPeriod = absl::Milliseconds(250);
+
+struct Flags {
+  std::string coordinator;
+  std::string state_dir;
+  std::string name;
+  std::string devices;
+  std::string metrics_listen;
+  absl::Duration metrics_linger;
+  std::string port_file;
+  std::string trainer;
+  std::string bind_address;
+  bool share_device = false;
+  int cpu_threads = 0;
+  std::int64_t spool_bytes = 0;
+  int parent_fd = -1;
+  int device_index = 0;
+  int num_slots = 1;
+};
+
+absl::Status Bad(const std::string& flag, const std::string& value, const std::string& remedy) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
+}
+
+bool IsHostPort(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  int port = -1;
+  return colon != std::string::npos && colon > 0 &&
+         absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 0 && port <= 65535;
+}
+
+absl::StatusOr<Flags> ReadFlags() {
+  Flags flags{absl::GetFlag(FLAGS_coordinator),    absl::GetFlag(FLAGS_state_dir),
+              absl::GetFlag(FLAGS_name),           absl::GetFlag(FLAGS_devices),
+              absl::GetFlag(FLAGS_metrics_listen), absl::GetFlag(FLAGS_metrics_linger),
+              absl::GetFlag(FLAGS_port_file),      absl::GetFlag(FLAGS_trainer),
+              absl::GetFlag(FLAGS_bind_address),   absl::GetFlag(FLAGS_share_device),
+              absl::GetFlag(FLAGS_cpu_threads),    absl::GetFlag(FLAGS_spool_bytes),
+              absl::GetFlag(FLAGS_parent_fd),      absl::GetFlag(FLAGS_device_index),
+              absl::GetFlag(FLAGS_num_slots)};
+  if (flags.state_dir.empty())
+    return Bad("state-dir", "", "is required: a directory of this worker");
+  if (!IsHostPort(flags.coordinator)) {
+    return Bad("coordinator", flags.coordinator, "use HOST:PORT, such as 10.0.0.1:7070");
+  }
+  if (!IsHostPort(flags.metrics_listen)) {
+    return Bad("metrics-listen", flags.metrics_listen, "use HOST:PORT, port 0 for a free one");
+  }
+  if (flags.cpu_threads < 0 || flags.cpu_threads > 4096) {
+    return Bad("cpu-threads", absl::StrCat(flags.cpu_threads), "use 0 to 4096");
+  }
+  if (flags.spool_bytes < (1 << 20)) {
+    return Bad("spool-bytes", absl::StrCat(flags.spool_bytes), "use at least 1048576");
+  }
+  if (flags.metrics_linger < absl::ZeroDuration()) {
+    return Bad("metrics-linger", absl::FormatDuration(flags.metrics_linger), "use 0s or more");
+  }
+  return flags;
+}
+
+std::string OwnPath() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
+std::string TrainerPath(const Flags& flags, const v1::DeviceInfo& device) {
+  if (!flags.trainer.empty()) return flags.trainer;
+  const char* const name =
+      device.type() == v1::DEVICE_TYPE_CUDA ? "fsdp-trainer-cuda" : "fsdp-trainer";
+  return (std::filesystem::path(OwnPath()).parent_path() / name).string();
+}
+
+absl::Status WritePortFile(const Flags& flags, const MetricsServer& server,
+                           const std::vector<std::string>& workers) {
+  if (flags.port_file.empty()) return absl::OkStatus();
+  std::string names;
+  // Names are [a-zA-Z0-9._-]: nothing to escape.
+  for (const std::string& worker : workers) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", "\"", worker, "\"");
+  }
+  return WriteFileAtomically(
+      flags.port_file,
+      absl::StrFormat(
+          "{\"metrics\": %d, \"metrics_address\": \"%s\", \"pid\": %d, \"workers\": [%s]}\n",
+          server.port(), server.address(), ::getpid(), names));
+}
+
+// Blocks the signals in this and all later threads.
+sigset_t BlockSignals(std::initializer_list<int> signals) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : signals) ::sigaddset(&set, signal);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return set;
+}
+
+// Hands SIGTERM and SIGINT to the daemon until it is destroyed.
+class StopSignals {
+ public:
+  StopSignals(const sigset_t& set, Daemon& daemon)
+      : fd_(::signalfd(-1, &set, SFD_CLOEXEC)), thread_([this, &daemon] {
+          signalfd_siginfo info{};
+          while (::read(fd_, &info, sizeof info) == sizeof info && info.ssi_signo != SIGUSR1) {
+            daemon.RequestStop(::strsignal(static_cast<int>(info.ssi_signo)));
+          }
+        }) {}
+  ~StopSignals() {
+    // SIGUSR1 is in the set for this alone.
+    ::pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+    ::close(fd_);
+  }
+
+ private:
+  const int fd_;
+  std::thread thread_;
+};
+
+absl::Status RunDevice(const Flags& flags, v1::DeviceInfo device, std::unique_ptr<Nvml> nvml,
+                       const std::string& name) {
+  const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGUSR1});
+  RETURN_IF_ERROR(ValidateWorkerName(name));
+  const std::string home = absl::StrCat(flags.state_dir, "/", name);
+  RETURN_IF_ERROR(MakeDirectories(home));
+  RETURN_IF_ERROR(LockFile(home + "/lock"));
+
+  // The endpoint's address goes into the hello, so it is up before the daemon; until then it is
+  // empty.
+  std::atomic<Daemon*> running{nullptr};
+  std::unique_ptr<MetricsServer> server;
+  Daemon::Options options;
+  options.metrics_address = flags.metrics_listen;
+  if (flags.parent_fd < 0) {
+    ASSIGN_OR_RETURN(server, MetricsServer::Start(flags.metrics_listen, [&running] {
+                       const Daemon* const daemon = running.load();
+                       return daemon == nullptr ? std::vector<DeviceSnapshot>()
+                                                : std::vector<DeviceSnapshot>{daemon->Snapshot()};
+                     }));
+    options.metrics_address = server->address();
+  }
+  options.name = name;
+  options.state_dir = flags.state_dir;
+  options.device = std::move(device);
+  options.trainer = TrainerPath(flags, options.device);
+  options.bind_address = flags.bind_address;
+  options.share_device = flags.share_device;
+  options.agent.coordinator = flags.coordinator;
+  options.supervisor.cpu_threads = flags.cpu_threads;
+  options.spool.max_bytes = flags.spool_bytes;
+  options.metrics.linger = flags.metrics_linger;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon,
+                   Daemon::Create(std::move(options), std::move(nvml)));
+  running = daemon.get();
+  std::unique_ptr<SnapshotSender> sender;
+  if (flags.parent_fd >= 0) {
+    sender = std::make_unique<SnapshotSender>(flags.parent_fd, kSnapshotPeriod,
+                                              [&] { return daemon->Snapshot(); });
+  }
+  if (server != nullptr) RETURN_IF_ERROR(WritePortFile(flags, *server, {name}));
+  LOG_INFO("worker %s (incarnation %s), coordinator %s", name, daemon->incarnation(),
+           flags.coordinator);
+  absl::Status status;
+  {
+    const StopSignals stop(signals, *daemon);
+    status = daemon->Run();
+  }
+  // Its threads read the daemon.
+  server.reset();
+  return status;
+}
+
+ChildSpec MakeChild(const Flags& flags, const v1::DeviceInfo& device, const std::string& name,
+                    int num_devices, const std::string& metrics_address) {
+  const bool cuda = device.type() == v1::DEVICE_TYPE_CUDA;
+  return {
+      name,
+      {absl::StrCat("--coordinator=", flags.coordinator),
+       absl::StrCat("--state_dir=", flags.state_dir), absl::StrCat("--name=", name),
+       cuda ? absl::StrCat("--devices=cuda:", device.index()) : "--devices=cpu",
+       absl::StrCat("--device_index=", device.index()), absl::StrCat("--num_slots=", num_devices),
+       absl::StrCat("--metrics_listen=", metrics_address),
+       absl::StrCat("--metrics_linger=", absl::FormatDuration(flags.metrics_linger)),
+       absl::StrCat("--trainer=", flags.trainer),
+       absl::StrCat("--bind_address=", flags.bind_address),
+       absl::StrCat("--share_device=", flags.share_device ? "true" : "false"),
+       absl::StrCat("--cpu_threads=", flags.cpu_threads),
+       absl::StrCat("--spool_bytes=", flags.spool_bytes)}};
+}
+
+std::string WorkerName(const Flags& flags, const v1::DeviceInfo& device) {
+  const std::string prefix = flags.name.empty() ? HostName() : flags.name;
+  return absl::StrCat(prefix, "-", DeviceLabel(device));
+}
+
+absl::Status RunHost(const Flags& flags, const std::vector<v1::DeviceInfo>& devices) {
+  const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGCHLD});
+  const int signal_fd = ::signalfd(-1, &signals, SFD_CLOEXEC);
+  if (signal_fd < 0) return ErrnoToStatus(errno, "signalfd");
+  // Children tell their workers' metrics address, which is the parent's, so it comes first.
+  std::atomic<Host*> running{nullptr};
+  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server,
+                   MetricsServer::Start(flags.metrics_listen, [&running] {
+                     const Host* const host = running.load();
+                     return host == nullptr ? std::vector<DeviceSnapshot>() : host->Snapshots();
+                   }));
+  Host::Options options{.executable = OwnPath()};
+  std::vector<std::string> names;
+  for (const v1::DeviceInfo& device : devices) {
+    names.push_back(WorkerName(flags, device));
+    RETURN_IF_ERROR(ValidateWorkerName(names.back()));
+    options.children.push_back(MakeChild(flags, device, names.back(),
+                                         static_cast<int>(devices.size()), server->address()));
+  }
+  Host host(std::move(options));
+  running = &host;
+  RETURN_IF_ERROR(WritePortFile(flags, *server, names));
+  const absl::Status status = host.Run(signal_fd);
+  server.reset();
+  return status;
+}
+
+absl::Status RunWorker() {
+  ASSIGN_OR_RETURN(const Flags flags, ReadFlags());
+  ASSIGN_OR_RETURN(const DeviceRequest request, ParseDevices(flags.devices));
+  std::unique_ptr<Nvml> nvml;
+  if (request.kind != DeviceRequest::Kind::kCpu) nvml = Nvml::Open();
+  ASSIGN_OR_RETURN(std::vector<v1::DeviceInfo> devices, FindDevices(request, nvml.get()));
+  const bool single = flags.parent_fd >= 0 || (devices.size() == 1 && flags.devices != "all" &&
+                                               !flags.devices.starts_with("cpu:"));
+  if (!single) return RunHost(flags, devices);
+  v1::DeviceInfo device = devices.front();
+  if (device.type() == v1::DEVICE_TYPE_CPU) device = CpuSlot(flags.device_index, flags.num_slots);
+  const std::string name = flags.name.empty() ? WorkerName(flags, device) : flags.name;
+  return RunDevice(flags, std::move(device), std::move(nvml), name);
+}
+
+int Main() {
+  const absl::Status status = RunWorker();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "fsdp-worker: %s\n", std::string(status.message()).c_str());
+  const bool usage =
+      absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsAlreadyExists(status);
+  return usage ? kExitUsage : 1;
+}
+
+}  // namespace
+}  // namespace fsdp::daemon
+
+int main(int argc, char** argv) {
+  // Our documentation spells flags with dashes; the library knows underscores.
+  std::vector<std::string> arguments(argv, argv + argc);
+  for (std::size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
+    std::string& argument = arguments[i];
+    if (!argument.starts_with("--")) continue;
+    const std::size_t end = std::min(argument.find('='), argument.size());
+    std::replace(argument.begin() + 2, argument.begin() + static_cast<std::ptrdiff_t>(end), '-',
+                 '_');
+  }
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+
+  absl::SetProgramUsageMessage(
+      "runs the ranks of training jobs on this host's devices.\n\n"
+      "  fsdp-worker --coordinator=10.0.0.1:7070 --state-dir=/var/lib/fsdp --devices=all\n"
+      "  fsdp-worker --coordinator=127.0.0.1:7070 --state-dir=.fsdp --devices=cpu:4");
+  absl::FlagsUsageConfig config;
+  config.version_string = [] { return absl::StrCat("fsdp-worker ", fsdp::daemon::kVersion, "\n"); };
+  absl::SetFlagsUsageConfig(config);
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, pointers.data());
+  if (rest.size() > 1) {
+    std::fprintf(stderr, "fsdp-worker: unexpected argument '%s'\n", rest[1]);
+    return fsdp::daemon::kExitUsage;
+  }
+  return fsdp::daemon::Main();
+}

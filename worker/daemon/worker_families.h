@@ -1,0 +1,46 @@
+#ifndef FSDPCTL_WORKER_DAEMON_WORKER_FAMILIES_H_
+#define FSDPCTL_WORKER_DAEMON_WORKER_FAMILIES_H_
+
+// From device snapshots to Prometheus families, and the endpoint that serves them.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "prometheus/metric_family.h"
+#include "worker/daemon/daemon_link.pb.h"
+
+namespace fsdp::daemon {
+
+// The families of one scrape over all devices of a host.
+std::vector<prometheus::MetricFamily> WorkerFamilies(const std::vector<DeviceSnapshot>& devices,
+                                                     double start_unix_seconds);
+
+// Thread-safe.
+class MetricsServer {
+ public:
+  // Called by the server's threads for each scrape.
+  using Source = std::function<std::vector<DeviceSnapshot>()>;
+
+  // Serves http://ADDRESS/metrics; port 0 takes a free one.
+  //   INVALID_ARGUMENT  `address` is not HOST:PORT
+  //   UNAVAILABLE       it cannot be bound: in use, not ours, or no permission
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address,
+                                                              Source source);
+  ~MetricsServer();
+
+  [[nodiscard]] int port() const;
+  // HOST:PORT with the real port.
+  [[nodiscard]] const std::string& address() const;
+
+ private:
+  struct Impl;
+  explicit MetricsServer(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace fsdp::daemon
+
+#endif  // FSDPCTL_WORKER_DAEMON_WORKER_FAMILIES_H_
