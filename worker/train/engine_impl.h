@@ -92,7 +92,7 @@ class EngineImpl final : public Engine {
   absl::Status ReadBack();
   absl::Status RunStep(const StepInput& input);
   absl::StatusOr<StepResult> Collect(const Pending& pending, std::size_t slot);
-  absl::Status CheckAllocations();
+  absl::Status CheckAllocations(std::int64_t before);
 
   [[nodiscard]] int head_stage() const { return static_cast<int>(plan_.stages.size()) - 1; }
   [[nodiscard]] DeviceScalars* scalars() const {
@@ -117,8 +117,7 @@ class EngineImpl final : public Engine {
   std::size_t slot_ = 0;  // of the current step
   std::optional<Pending> pending_;
   absl::Status dead_;
-  // Device allocations after the first step; none may follow.
-  std::optional<std::int64_t> settled_allocations_;
+  std::int64_t num_steps_ = 0;
 };
 
 }  // namespace fsdp
