@@ -11,6 +11,7 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "proto/support/log.h"
+#include "worker/daemon/build_version.h"
 #include "worker/daemon/timestamps.h"
 #include "worker/daemon/version.h"
 

@@ -22,10 +22,10 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
+#include "worker/daemon/build_version.h"
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/files.h"
 #include "worker/daemon/host.h"
-#include "worker/daemon/version.h"
 #include "worker/daemon/worker_families.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070", "HOST:PORT of the coordinator");

@@ -3,9 +3,6 @@
 
 namespace fsdp::daemon {
 
-// Of the whole package; CMake gives it.
-inline constexpr const char* kVersion = FSDP_VERSION;
-
 // Of worker_service.proto's conversation. Coordinators accept a difference of one.
 inline constexpr int kWorkerProtocolVersion = 1;
 

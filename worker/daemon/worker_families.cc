@@ -12,8 +12,8 @@
 #include "prometheus/exposer.h"
 #include "proto/support/metric_family.h"
 #include "proto/support/metric_table.h"
+#include "worker/daemon/build_version.h"
 #include "worker/daemon/rank_metrics.h"
-#include "worker/daemon/version.h"
 
 namespace fsdp::daemon {
 namespace {
