@@ -183,8 +183,8 @@ absl::StatusOr<absl::Duration> ParseDurationText(const std::string& text) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", text, "\" is not a duration such as 30s, 2m or 1h"));
   }
-  if (duration < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is negative"));
+  if (duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is negative or infinite"));
   }
   return duration;
 }

@@ -47,6 +47,10 @@ absl::Status ParseConfig(const std::string& text, ConfigFile* file) {
                                                        ": unknown key \"", key, "\"",
                                                        DidYouMean(key, known)));
       }
+      if (!entry.second.IsScalar()) {
+        return absl::InvalidArgumentError(absl::StrCat(file->path, ":", entry.first.Mark().line + 1,
+                                                       ": ", key, " must be one value"));
+      }
       file->values[key] = entry.second.as<std::string>();
     }
   } catch (const YAML::Exception& error) {

@@ -1,5 +1,6 @@
 #include "client/commands/common.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <istream>
@@ -85,6 +86,9 @@ SpecOutcome LoadSpec(CommandRun& run) {
   }
   SpecOptions options;
   options.sets = run.flags().GetStrings("set");
+  if (run.flags().Has("name")) {
+    options.sets.push_back(absl::StrCat("metadata.name=", run.flags().GetString("name")));
+  }
   SpecResult result = LoadJob(*text, options);
   if (!result.issues.empty()) {
     run.err() << FormatIssues(result.issues, path == "-" ? "<stdin>" : path);

@@ -23,7 +23,7 @@ class ProgressLine {
   struct Options {
     bool terminal = false;
     int columns = 80;
-    Style style;
+    Style style{};
     // Between plain lines while the state stays.
     absl::Duration plain_interval = absl::Seconds(5);
   };

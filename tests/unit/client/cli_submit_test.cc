@@ -1,0 +1,192 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "client/cli.h"
+#include "tests/unit/client/cli_fixture.h"
+
+namespace fsdp {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kJob[] = "jobs/tiny-00000001";
+
+class SubmitTest : public ::testing::Test {
+ protected:
+  SubmitTest() { runner_.input = kGoodSpec; }
+  CliResult Run(const std::vector<std::string>& arguments) { return runner_.Run(arguments); }
+  // Runs `submit --wait` while the job goes to `state`.
+  CliResult SubmitAndEnd(v1::JobState state) {
+    std::thread trainer([this, state] {
+      runner_.service.WaitForStreams(1);
+      runner_.service.UpdateJob(kJob, [](v1::Job& job) {
+        job.set_state(v1::JOB_STATE_RUNNING);
+        job.mutable_progress()->set_step(1);
+        job.mutable_progress()->set_total_steps(3);
+        job.mutable_progress()->set_loss(5.5);
+      });
+      runner_.service.UpdateJob(kJob, [state](v1::Job& job) {
+        job.set_state(state);
+        if (state != v1::JOB_STATE_FAILED) return;
+        job.mutable_root_cause()->set_cause(v1::FAILURE_CAUSE_RANK_FAILED);
+        job.mutable_root_cause()->set_exit_code(3);
+      });
+    });
+    const CliResult result = Run({"submit", "-f", "-", "--wait"});
+    trainer.join();
+    return result;
+  }
+  CliRunner runner_;
+};
+
+TEST_F(SubmitTest, PrintsTheJobAndWhatToDoNext) {
+  const CliResult result = Run({"submit", "-f", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "job tiny-00000001 submitted: QUEUED, 2 ranks, 1.23M parameters, 3.0 MiB per rank\n");
+  EXPECT_THAT(result.err, HasSubstr("fsdpctl wait tiny-00000001"));
+  EXPECT_THAT(result.err, HasSubstr("fsdpctl logs -f tiny-00000001"));
+  EXPECT_THAT(result.err, HasSubstr("fsdpctl cancel tiny-00000001"));
+  EXPECT_EQ(runner_.service.last_create().request_id().size(), 36U);
+}
+
+TEST_F(SubmitTest, NameIsAllThatScriptsSee) {
+  EXPECT_EQ(Run({"submit", "-", "-o", "name"}).out, "tiny-00000001\n");
+}
+
+TEST_F(SubmitTest, SetAndNameOverrideTheSpec) {
+  const CliResult result = Run({"submit", "-", "--name", "other", "--set", "train.globalBatch=6",
+                                "--set=spec.limits.maxSteps=9"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const v1::TrainingJob job = runner_.service.last_create().job();
+  EXPECT_EQ(job.metadata().name(), "other");
+  EXPECT_EQ(job.spec().train().global_batch(), 6);
+  EXPECT_EQ(job.spec().limits().max_steps(), 9);
+}
+
+TEST_F(SubmitTest, TheSameRequestIdFindsTheSameJob) {
+  EXPECT_THAT(Run({"submit", "-", "--request-id", "r-1"}).out, HasSubstr("submitted"));
+  EXPECT_THAT(Run({"submit", "-", "--request-id", "r-1"}).out, HasSubstr("existed already"));
+  EXPECT_EQ(runner_.service.num_created(), 1);
+}
+
+TEST_F(SubmitTest, ALostAnswerDoesNotMakeTwoJobs) {
+  runner_.service.LoseAnswers(1);
+  EXPECT_EQ(Run({"submit", "-"}).exit_code, 0);
+  EXPECT_EQ(runner_.service.num_created(), 1);
+}
+
+TEST_F(SubmitTest, DryRunStoresNothing) {
+  const CliResult result = Run({"submit", "-", "--dry-run"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("would accept"));
+  EXPECT_EQ(runner_.service.num_created(), 0);
+}
+
+TEST_F(SubmitTest, WaitExitsByTheJob) {
+  const CliResult result = SubmitAndEnd(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("step 1/3  loss 5.5000\n"));
+  EXPECT_THAT(result.err, HasSubstr("SUCCEEDED"));
+  EXPECT_THAT(result.err, HasSubstr("describe --report tiny-00000001"));
+}
+
+TEST_F(SubmitTest, WaitOfAFailedJobIs100AndSaysWhy) {
+  const CliResult result = SubmitAndEnd(v1::JOB_STATE_FAILED);
+  EXPECT_EQ(result.exit_code, 100);
+  EXPECT_THAT(result.err, HasSubstr("RANK_FAILED: rank 0, exit code 3"));
+}
+
+TEST_F(SubmitTest, WaitOfACancelledJobIs103) {
+  EXPECT_EQ(SubmitAndEnd(v1::JOB_STATE_CANCELLED).exit_code, 103);
+}
+
+TEST_F(SubmitTest, CtrlCStopsWaitingNotTheJob) {
+  std::thread user([this] {
+    runner_.service.WaitForStreams(1);
+    runner_.interrupt.Cancel();
+  });
+  const CliResult result = Run({"submit", "-", "--wait"});
+  user.join();
+  EXPECT_EQ(result.exit_code, 101);
+  EXPECT_THAT(result.err, HasSubstr("the job goes on"));
+  EXPECT_EQ(runner_.service.job(kJob).state(), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(SubmitTest, ABadSpecIsThreeAndNeverSent) {
+  runner_.input = "apiVersion: fsdp.v1\nkind: TrainingJob\nspec:\n  modle: {}\n";
+  for (const char* verb : {"submit", "validate", "plan"}) {
+    const CliResult result = Run({verb, "-"});
+    EXPECT_EQ(result.exit_code, 3) << verb;
+    EXPECT_THAT(result.err, HasSubstr("<stdin>:4:3: error: spec.modle")) << verb;
+    EXPECT_THAT(result.err, HasSubstr("did you mean model?")) << verb;
+  }
+  EXPECT_THAT(runner_.service.calls(), IsEmpty());
+}
+
+TEST_F(SubmitTest, TheCoordinatorsVerdictIsShownByField) {
+  runner_.service.FailUnary(ServiceError(grpc::StatusCode::INVALID_ARGUMENT, "the spec is wrong",
+                                         "INVALID_SPEC", {{"spec.queue", "no such queue"}}));
+  const CliResult result = Run({"submit", "-"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("\n  spec.queue: no such queue\n"));
+}
+
+TEST_F(SubmitTest, UnschedulableIsSix) {
+  runner_.service.FailUnary(
+      ServiceError(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full", "QUEUE_FULL"));
+  EXPECT_EQ(Run({"submit", "-"}).exit_code, 6);
+}
+
+TEST_F(SubmitTest, UnreachableTellsHowToAskAgain) {
+  runner_.service.Stop();
+  runner_.variables["FSDPCTL_CALL_TIMEOUT"] = "50ms";
+  const CliResult result = Run({"submit", "-", "--request-id", "r-7"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("--request-id r-7"));
+}
+
+TEST_F(SubmitTest, FilesThatCannotBeRead) {
+  EXPECT_EQ(Run({"submit", "/nowhere/job.yaml"}).exit_code, 2);
+  EXPECT_THAT(Run({"submit", "/nowhere/job.yaml"}).err, HasSubstr("/nowhere/job.yaml"));
+  EXPECT_EQ(Run({"submit", "/tmp"}).exit_code, 2);
+  EXPECT_EQ(Run({"submit"}).exit_code, 2);
+  EXPECT_EQ(Run({"submit", "a.yaml", "-f", "b.yaml"}).exit_code, 2);
+  runner_.input.assign(2 << 20, 'x');
+  EXPECT_EQ(Run({"submit", "-"}).exit_code, 2);
+}
+
+TEST_F(SubmitTest, ValidateWorksOffline) {
+  runner_.service.Stop();
+  const CliResult result = Run({"validate", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("valid: tiny"));
+  const std::string yaml = Run({"validate", "-", "-o", "yaml"}).out;
+  runner_.input = yaml;
+  EXPECT_EQ(Run({"validate", "-", "-o", "yaml"}).out, yaml);
+}
+
+TEST_F(SubmitTest, PlanWorksOffline) {
+  runner_.service.Stop();
+  const CliResult result = Run({"plan", "-"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("World size:   2\n"));
+  EXPECT_THAT(result.out, HasSubstr("master weights"));
+  EXPECT_THAT(Run({"plan", "-", "--world-size", "3"}).out, HasSubstr("World size:   3\n"));
+  EXPECT_THAT(Run({"plan", "-", "-o", "wide"}).out, HasSubstr("layers.0"));
+  EXPECT_THAT(Run({"plan", "-", "--policies"}).out, HasSubstr("SELECTIVE"));
+  EXPECT_THAT(Run({"plan", "-", "-o", "json"}).out, HasSubstr("\"worldSize\": 2"));
+  EXPECT_EQ(Run({"plan", "-", "--device-memory", "1KiB"}).exit_code, 6);
+  EXPECT_EQ(Run({"plan", "-", "--device-memory", "lots"}).exit_code, 2);
+  EXPECT_EQ(Run({"plan", "-", "--world-size", "0"}).exit_code, 2);
+  EXPECT_THAT(Run({"plan", "--list-presets"}).out, HasSubstr("llama-tiny"));
+}
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,345 @@
+#include "client/cli.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/client/cli_fixture.h"
+
+namespace fsdp {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ElementsAre;
+using ::testing::Eq;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr char kJob[] = "jobs/a-00000001";
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliResult Run(const std::vector<std::string>& arguments) { return runner_.Run(arguments); }
+  void PutJob(v1::JobState state) { runner_.service.PutJob(CliRunner::ExampleJob(state)); }
+  CliRunner runner_;
+};
+
+TEST_F(CliTest, WithoutAVerbItHelpsAndFails) {
+  const CliResult result = Run({});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("Usage: fsdpctl VERB"));
+  EXPECT_EQ(Run({"--help"}).exit_code, 0);
+  EXPECT_EQ(Run({"help"}).out, Run({"-h"}).out);
+}
+
+TEST_F(CliTest, EveryVerbHasHelpWithExamples) {
+  for (const auto& command : Commands()) {
+    const CliResult result = Run({command.name, "--help"});
+    EXPECT_EQ(result.exit_code, 0) << command.name;
+    EXPECT_THAT(result.out, HasSubstr("Examples:\n  # ")) << command.name;
+    EXPECT_THAT(result.out, HasSubstr("Usage: fsdpctl " + command.name));
+    EXPECT_EQ(Run({"help", command.name}).out, result.out);
+  }
+}
+
+TEST_F(CliTest, EveryVerbRefusesUnknownFlagsAndExtraArguments) {
+  for (const auto& command : Commands()) {
+    const CliResult result = Run({command.name, "--servr=x"});
+    EXPECT_EQ(result.exit_code, 2) << command.name;
+    EXPECT_THAT(result.err, HasSubstr("did you mean --server?")) << command.name;
+    if (command.max_arguments < 0) continue;
+    std::vector<std::string> many(static_cast<std::size_t>(command.max_arguments) + 2, "x");
+    many[0] = command.name;
+    EXPECT_EQ(Run(many).exit_code, 2) << command.name;
+  }
+}
+
+TEST_F(CliTest, VerbsThatNeedAnArgumentSaySo) {
+  for (const auto& command : Commands()) {
+    if (command.min_arguments == 0) continue;
+    const CliResult result = Run({command.name});
+    EXPECT_EQ(result.exit_code, 2) << command.name;
+    EXPECT_THAT(result.err, HasSubstr(command.arguments)) << command.name;
+  }
+}
+
+TEST_F(CliTest, UnknownVerbsAreSuggested) {
+  EXPECT_THAT(Run({"sumbit"}).err, HasSubstr("unknown verb sumbit; did you mean submit?"));
+  EXPECT_EQ(Run({"sumbit"}).exit_code, 2);
+  EXPECT_EQ(Run({"--server=x", "list"}).exit_code, 2);
+}
+
+// Unreachable is 4 for every verb that talks to the coordinator, within the call's time.
+TEST_F(CliTest, UnreachableIsFourForEveryVerb) {
+  runner_.service.Stop();
+  runner_.variables["FSDPCTL_CALL_TIMEOUT"] = "50ms";
+  runner_.input = kGoodSpec;
+  const std::vector<std::vector<std::string>> lines = {{"submit", "-"},
+                                                       {"list"},
+                                                       {"get", "a"},
+                                                       {"describe", "a"},
+                                                       {"logs", "a"},
+                                                       {"logs", "-f", "a"},
+                                                       {"wait", "a"},
+                                                       {"cancel", "a"},
+                                                       {"suspend", "a"},
+                                                       {"resume", "a"},
+                                                       {"restart", "a"},
+                                                       {"delete", "a"},
+                                                       {"top"},
+                                                       {"events", "a"},
+                                                       {"metrics", "a"},
+                                                       {"workers"},
+                                                       {"drain", "w"},
+                                                       {"uncordon", "w"},
+                                                       {"version", "--remote"}};
+  for (const auto& line : lines) {
+    const CliResult result = Run(line);
+    EXPECT_EQ(result.exit_code, 4) << line[0] << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr(runner_.service.address())) << line[0];
+  }
+}
+
+TEST_F(CliTest, UnknownJobsAre102ForEveryVerb) {
+  for (const char* verb : {"get", "describe", "logs", "wait", "cancel", "suspend", "resume",
+                           "restart", "delete", "events", "metrics"}) {
+    const CliResult result = Run({verb, "nope"});
+    EXPECT_EQ(result.exit_code, 102) << verb << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr("no job jobs/nope")) << verb;
+    EXPECT_THAT(result.err, HasSubstr("[JOB_NOT_FOUND]")) << verb;
+  }
+  EXPECT_EQ(Run({"drain", "nope"}).exit_code, 102);
+  EXPECT_EQ(Run({"uncordon", "nope"}).exit_code, 102);
+}
+
+TEST_F(CliTest, AuthErrorsAreFive) {
+  runner_.service.FailUnary(
+      ServiceError(grpc::StatusCode::UNAUTHENTICATED, "who are you", "NO_IDENTITY"));
+  EXPECT_EQ(Run({"list"}).exit_code, 5);
+}
+
+TEST_F(CliTest, ABadServerAddressIsUsage) {
+  const CliResult result = Run({"list", "--server", "nowhere"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("(from --server)"));
+}
+
+TEST_F(CliTest, ListsJobs) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Run({"list"}).out,
+            "JOB         STATE    RANKS    STEP    LOSS    AGE\n"
+            "a-00000001  RUNNING      2  40/100  2.3457  1m30s\n");
+  EXPECT_EQ(Run({"list", "-o", "name"}).out, "a-00000001\n");
+  EXPECT_EQ(Run({"ls", "--state", "FAILED", "-o", "name"}).out, "");
+  EXPECT_THAT(Run({"list", "-o", "wide"}).out, HasSubstr("12.3K"));
+  EXPECT_EQ(Run({"list", "--state", "RUNING"}).exit_code, 2);
+  EXPECT_EQ(Run({"list", "--label", "novalue"}).exit_code, 2);
+}
+
+TEST_F(CliTest, JsonAndYamlAreTheProtosForm) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  const auto list = nlohmann::json::parse(Run({"list", "-o", "json"}).out);
+  EXPECT_EQ(list["jobs"][0]["name"], kJob);
+  const auto one = nlohmann::json::parse(Run({"get", "a-00000001", "-o", "json"}).out);
+  EXPECT_EQ(one["state"], "JOB_STATE_RUNNING");
+  EXPECT_EQ(one["createTime"], "2026-01-02T03:02:35Z");
+  EXPECT_THAT(Run({"get", "a-00000001", "-o", "yaml"}).out,
+              HasSubstr("state: JOB_STATE_RUNNING\n"));
+}
+
+TEST_F(CliTest, GetGoesOnAfterAnUnknownJob) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  const CliResult result = Run({"get", "nope", "a-00000001", "-o", "name"});
+  EXPECT_EQ(result.exit_code, 102);
+  EXPECT_EQ(result.out, "a-00000001\n");
+}
+
+TEST_F(CliTest, ColourOnlyOnATerminal) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(Run({"list"}).out, Not(HasSubstr("\x1b[")));
+  runner_.terminal = true;
+  EXPECT_THAT(Run({"list"}).out, HasSubstr("\x1b[32mRUNNING"));
+  runner_.variables["NO_COLOR"] = "1";
+  EXPECT_THAT(Run({"list"}).out, Not(HasSubstr("\x1b[")));
+  EXPECT_THAT(Run({"list", "--color=always"}).out, HasSubstr("\x1b["));
+}
+
+TEST_F(CliTest, StateVerbsPrintTheNewState) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(Run({"suspend", "a-00000001", "--reason", "room"}).out, "job a-00000001: SUSPENDED\n");
+  EXPECT_EQ(runner_.service.job(kJob).reason(), "room");
+  EXPECT_EQ(Run({"resume", "a-00000001"}).out, "job a-00000001: QUEUED\n");
+  EXPECT_EQ(Run({"restart", kJob}).out, "job a-00000001: QUEUED\n");
+  EXPECT_EQ(Run({"delete", kJob}).exit_code, 1);
+  EXPECT_EQ(Run({"cancel", "--wait", kJob}).out, "job a-00000001: CANCELLED\n");
+  EXPECT_EQ(Run({"cancel", kJob}).exit_code, 0);
+  EXPECT_EQ(Run({"suspend", kJob}).exit_code, 1);
+  EXPECT_EQ(Run({"delete", kJob}).out, "job a-00000001: deleted\n");
+  EXPECT_EQ(Run({"delete", kJob}).exit_code, 102);
+}
+
+TEST_F(CliTest, Workers) {
+  EXPECT_THAT(Run({"workers"}).err, HasSubstr("fsdp-worker --coordinator"));
+  v1::Worker worker;
+  worker.set_name("workers/host-0");
+  worker.set_state(v1::WORKER_STATE_BUSY);
+  worker.mutable_device()->set_type(v1::DEVICE_TYPE_CPU);
+  worker.set_job(kJob);
+  worker.set_rank(1);
+  worker.mutable_heartbeat_time()->set_seconds(1767323043);
+  runner_.service.PutWorker(worker);
+  EXPECT_EQ(Run({"workers"}).out,
+            "WORKER  STATE  DEVICE  JOB         RANK  HEARTBEAT\n"
+            "host-0  BUSY   CPU:0   a-00000001     1         2s\n");
+  EXPECT_EQ(Run({"drain", "host-0"}).out,
+            "worker host-0: cordoned, runs rank 1 of a-00000001 to its end\n");
+  EXPECT_THAT(Run({"workers"}).out, HasSubstr("BUSY,CORDONED"));
+  EXPECT_EQ(Run({"uncordon", "host-0"}).out, "worker host-0: BUSY\n");
+}
+
+TEST_F(CliTest, TopPrintsOneSnapshotWhenPiped) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  const CliResult result = Run({"top"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("coordinator 9.9.9"));
+  EXPECT_THAT(result.out, HasSubstr("step 40/100  loss 2.3457  12.3K tok/s  ETA 1m15s"));
+  EXPECT_THAT(result.out, HasSubstr("host-1"));
+}
+
+TEST_F(CliTest, TopRefreshesOnATerminalUntilInterrupted) {
+  runner_.terminal = true;
+  runner_.interrupt.Cancel();
+  EXPECT_EQ(Run({"top"}).exit_code, 0);
+}
+
+TEST_F(CliTest, Version) {
+  EXPECT_THAT(Run({"version"}).out, HasSubstr("fsdpctl 0."));
+  EXPECT_EQ(Run({"version"}).out, Run({"--version"}).out);
+  EXPECT_THAT(Run({"version", "--remote"}).out, HasSubstr("coordinator 9.9.9"));
+}
+
+TEST_F(CliTest, DescribeShowsRanksRootCauseAndEvents) {
+  v1::Job job = CliRunner::ExampleJob(v1::JOB_STATE_RECOVERING);
+  job.set_cause(v1::FAILURE_CAUSE_RANK_DIED);
+  auto& cause = *job.mutable_root_cause();
+  cause.set_cause(v1::FAILURE_CAUSE_RANK_DIED);
+  cause.set_rank(1);
+  cause.set_worker("workers/host-1");
+  cause.set_signal(9);
+  cause.set_step(39);
+  cause.set_message("the trainer was killed");
+  cause.set_collective("all_gather layers.3, sequence 4711");
+  cause.add_last_lines("boom \x1b[2J");
+  auto& attempt = *job.add_attempts();
+  attempt.set_attempt(1);
+  attempt.set_epoch(2);
+  attempt.set_state(v1::ATTEMPT_STATE_FAILED);
+  attempt.set_cause(v1::FAILURE_CAUSE_RANK_DIED);
+  attempt.set_last_step(39);
+  runner_.service.PutJob(job);
+  for (int i = 1; i <= 3; ++i) {
+    v1::JobEvent event;
+    event.set_type("EVENT_" + std::to_string(i));
+    event.set_severity(v1::EVENT_SEVERITY_WARNING);
+    event.mutable_time()->set_seconds(1767323000);
+    runner_.service.AddEvent(kJob, event);
+  }
+  const std::string page = Run({"describe", "a-00000001", "--events", "2"}).out;
+  EXPECT_THAT(page, HasSubstr("State:        RECOVERING\n"));
+  EXPECT_THAT(page, HasSubstr("RANK_DIED: rank 1 on worker host-1, signal 9, at step 39: the "
+                              "trainer was killed\n"));
+  EXPECT_THAT(page, HasSubstr("in collective: all_gather layers.3, sequence 4711"));
+  EXPECT_THAT(page, HasSubstr("| boom ?[2J\n"));
+  EXPECT_THAT(page, HasSubstr("3.0 MiB of 4.0 MiB"));
+  EXPECT_THAT(page, Not(HasSubstr("EVENT_1")));
+  EXPECT_THAT(page, HasSubstr("2026-01-02T03:03:20Z  WARNING EVENT_3\n"));
+}
+
+TEST_F(CliTest, ReportWritesTheCurve) {
+  v1::Job job = CliRunner::ExampleJob(v1::JOB_STATE_SUCCEEDED);
+  auto& result = *job.mutable_result();
+  result.set_steps(3);
+  result.set_train_loss(2.0794415);
+  result.set_validation_loss(2.1);
+  result.set_bigram_conditional_entropy(2.4);
+  result.set_unigram_entropy(3.1);
+  result.set_bytes_per_token(1);
+  result.add_memory_peak_bytes_by_rank(3 << 20);
+  auto& family = *result.add_families();
+  family.set_family("matmul");
+  family.set_bound(v1::BOUND_COMPUTE);
+  family.set_source(v1::METRIC_SOURCE_ANALYTIC);
+  family.set_seconds(2);
+  family.set_remedy("use bf16");
+  job.mutable_checkpoint()->set_path("/tmp/ckpt/step-3");
+  runner_.service.PutJob(job);
+  for (int i = 1; i <= 3; ++i) {
+    v1::StepMetrics metrics;
+    metrics.set_step(i);
+    metrics.set_loss(5.0 - i);
+    if (i == 3) metrics.set_validation_loss(2.1);
+    runner_.service.AddMetrics(kJob, metrics);
+  }
+  const auto svg = std::filesystem::path(::testing::TempDir()) / "cli_report.svg";
+  const CliResult report = Run({"describe", "a-00000001", "--report", "--plot", svg.string()});
+  EXPECT_EQ(report.exit_code, 0) << report.err;
+  // ln 8 nats are 3 bits.
+  EXPECT_THAT(report.out, HasSubstr("train loss                      2.0794     3.0000\n"));
+  EXPECT_THAT(report.out, HasSubstr("better than byte pairs do, by 0.300 nats"));
+  EXPECT_THAT(report.out, HasSubstr("use bf16"));
+  EXPECT_THAT(report.out, HasSubstr("/tmp/ckpt/step-3"));
+  EXPECT_THAT(report.out, HasSubstr("http://127.0.0.1:9464/metrics"));
+  EXPECT_THAT(report.out, HasSubstr("Loss of a-00000001"));
+  std::ifstream file(svg);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, HasSubstr("<polyline"));
+  EXPECT_THAT(text, HasSubstr("</svg>"));
+  EXPECT_EQ(Run({"describe", "a-00000001", "--plot", "/nowhere/x.svg"}).exit_code, 1);
+  std::filesystem::remove(svg);
+}
+
+// The scripts are handed to the shells themselves where they are installed.
+TEST_F(CliTest, CompletionScriptsParse) {
+  const auto check = [this](const std::string& shell, const std::string& checker) {
+    const CliResult result = Run({"completion", shell});
+    EXPECT_EQ(result.exit_code, 0);
+    for (const auto& command : Commands()) EXPECT_THAT(result.out, HasSubstr(command.name));
+    EXPECT_THAT(result.out, HasSubstr("since-offset"));
+    if (std::system(("command -v " + shell + " >/dev/null 2>&1").c_str()) != 0) return;
+    FILE* pipe = popen((checker + " 2>&1").c_str(), "w");
+    ASSERT_NE(pipe, nullptr);
+    std::fwrite(result.out.data(), 1, result.out.size(), pipe);
+    EXPECT_EQ(pclose(pipe), 0) << shell;
+  };
+  check("bash", "bash -n");
+  check("zsh", "zsh -n");
+  check("fish", "fish -n");
+  EXPECT_EQ(Run({"completion", "tcsh"}).exit_code, 2);
+}
+
+TEST_F(CliTest, BashCompletesVerbsFlagsAndValues) {
+  const auto script = std::filesystem::path(::testing::TempDir()) / "fsdpctl_completion.bash";
+  std::ofstream(script) << Run({"completion", "bash"}).out;
+  const auto complete = [&](const std::string& words, int index) {
+    const std::string command = "bash -c 'source " + script.string() + "; COMP_WORDS=(" + words +
+                                "); COMP_CWORD=" + std::to_string(index) +
+                                "; _fsdpctl; echo \"${COMPREPLY[@]}\"'";
+    FILE* pipe = popen(command.c_str(), "r");
+    char buffer[512] = {};
+    const std::size_t size = std::fread(buffer, 1, sizeof(buffer) - 1, pipe);
+    pclose(pipe);
+    return std::string(buffer, size);
+  };
+  EXPECT_EQ(complete("fsdpctl sub", 1), "submit\n");
+  EXPECT_EQ(complete("fsdpctl logs --fo", 2), "--follow\n");
+  EXPECT_EQ(complete("fsdpctl list -o js", 3), "json\n");
+  std::filesystem::remove(script);
+}
+
+}  // namespace
+}  // namespace fsdp
