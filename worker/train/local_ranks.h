@@ -29,6 +29,10 @@ struct LocalBackend {
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
       const std::string& name, int rank, int world_size, Device& device, RendezvousStore& store)>
       create_nccl;
+  // What a rank may use of the device's memory (0: unknown), and what of it is in use; null:
+  // unknown, and the process's resident memory.
+  std::function<std::int64_t(Device&)> memory_bytes;
+  std::function<std::int64_t(Device&)> used_bytes;
 };
 
 // CPU devices that share the machine's cores.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
 #include "worker/train/engine.h"
+#include "worker/train/tool_flags.h"
 
 namespace fsdp {
 namespace {
@@ -238,6 +240,48 @@ class OracleRun {
   OracleReport report_;
 };
 
+struct OracleCommand {
+  std::string file;
+  OracleOptions options;
+};
+
+absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> arguments) {
+  ASSIGN_OR_RETURN(const ToolFlags flags,
+                   ToolFlags::Parse(arguments,
+                                    {"local-ranks", "communicator", "device", "precision", "reduce",
+                                     "micro-batch", "recompute", "prefetch", "communicators"},
+                                    {"no-reshard", "json"}));
+  if (flags.positional().size() != 1) {
+    return absl::InvalidArgumentError("oracle needs exactly one FILE");
+  }
+  OracleCommand command;
+  command.file = flags.positional()[0];
+  OracleOptions& options = command.options;
+  ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 1, 1, 256));
+  ASSIGN_OR_RETURN(options.micro_batch, flags.Integer("micro-batch", 0, 0, 1 << 20));
+  ASSIGN_OR_RETURN(const std::int64_t prefetch, flags.Integer("prefetch", 1, 0, 1));
+  ASSIGN_OR_RETURN(const std::int64_t communicators, flags.Integer("communicators", 2, 1, 2));
+  ASSIGN_OR_RETURN(const std::string precision,
+                   flags.Choice("precision", "fp32", {"fp32", "bf16"}));
+  ASSIGN_OR_RETURN(const std::string reduce, flags.Choice("reduce", "fp32", {"fp32", "bf16"}));
+  ASSIGN_OR_RETURN(const std::string recompute,
+                   flags.Choice("recompute", "auto", {"none", "selective", "full", "auto"}));
+  const std::string fallback = flags.Text("device", "cpu") == "cuda" ? "nccl" : "gloo";
+  ASSIGN_OR_RETURN(options.communicator,
+                   ParseCommunicatorKind(flags.Text("communicator", fallback)));
+  options.world_size = static_cast<int>(ranks);
+  options.prefetch = static_cast<int>(prefetch);
+  options.num_communicators = static_cast<int>(communicators);
+  options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
+  options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
+  options.reshard_after_forward = !flags.Has("no-reshard");
+  options.recompute = recompute == "none"        ? v1::RECOMPUTE_POLICY_NONE
+                      : recompute == "selective" ? v1::RECOMPUTE_POLICY_SELECTIVE
+                      : recompute == "full"      ? v1::RECOMPUTE_POLICY_FULL
+                                                 : v1::RECOMPUTE_POLICY_AUTO;
+  return command;
+}
+
 }  // namespace
 
 std::string OracleReport::ToJson() const {
@@ -283,6 +327,24 @@ absl::StatusOr<OracleReport> RunOracle(const OracleFile& oracle, const OracleOpt
     return absl::OkStatus();
   }));
   return report;
+}
+
+int OracleMain(std::span<const std::string> arguments, const LocalBackend& backend) {
+  const absl::StatusOr<OracleCommand> command = ParseCommand(arguments);
+  if (!command.ok()) {
+    std::fprintf(stderr, "oracle: %s\n", std::string(command.status().message()).c_str());
+    return 2;
+  }
+  const auto report = [&]() -> absl::StatusOr<OracleReport> {
+    ASSIGN_OR_RETURN(const OracleFile oracle, OracleFile::Load(command->file));
+    return RunOracle(oracle, command->options, backend);
+  }();
+  if (!report.ok()) {
+    std::fprintf(stderr, "oracle: %s\n", std::string(report.status().message()).c_str());
+    return 1;
+  }
+  std::printf("%s\n", report->ToJson().c_str());
+  return report->passed() ? 0 : 1;
 }
 
 }  // namespace fsdp

@@ -10,6 +10,7 @@
 // In bf16 the yardstick is the peer's own bf16 run: the root mean square over steps of |ours -
 // fp32| is between 0.2 and 1.5 times that of |theirs - fp32|.
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,12 @@ struct OracleReport {
 // Errors are those of the run itself; figures beyond tolerance are in the report.
 absl::StatusOr<OracleReport> RunOracle(const OracleFile& oracle, const OracleOptions& options,
                                        const LocalBackend& backend);
+
+// `fsdp-trainer oracle FILE [--local-ranks N] [--communicator gloo|in_process|nccl] [--device D]
+// [--precision fp32|bf16] [--reduce fp32|bf16] [--micro-batch N] [--recompute P] [--prefetch 0|1]
+// [--communicators 1|2] [--no-reshard]`: prints the line; returns the exit code (0 passed, 1 beyond
+// tolerance or failed, 2 usage).
+int OracleMain(std::span<const std::string> arguments, const LocalBackend& backend);
 
 }  // namespace fsdp
 

@@ -1,0 +1,352 @@
+#include "worker/train/bench.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/support/status.h"
+#include "worker/optim/philox.h"
+#include "worker/train/engine.h"
+#include "worker/train/oracle_file.h"
+#include "worker/train/tool_flags.h"
+
+namespace fsdp {
+namespace {
+
+// Since this process was started, to the clock tick (10 ms).
+double SecondsSinceProcessStart() {
+  std::ifstream stat("/proc/self/stat");
+  std::ifstream uptime("/proc/uptime");
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  double up = 0;
+  uptime >> up;
+  // Field 22 is the start time; fields are counted after the name, which may hold spaces.
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  const double started = std::atof(field.c_str()) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return up - started;
+}
+
+std::int64_t PeakResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+void FillTokens(std::uint64_t key, std::int64_t vocab, std::vector<std::int32_t>& out) {
+  for (std::size_t i = 0; i < out.size(); i += 4) {
+    const PhiloxBlock bits = Philox4x32(key, i / 4);
+    for (std::size_t lane = 0; lane < 4 && i + lane < out.size(); ++lane) {
+      out[i + lane] = static_cast<std::int32_t>(bits[lane] % static_cast<std::uint64_t>(vocab));
+    }
+  }
+}
+
+void AddPhases(const v1::StepPhases& from, double weight, v1::StepPhases& to) {
+  const auto* descriptor = v1::StepPhases::descriptor();
+  const auto* reflection = v1::StepPhases::GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    reflection->SetDouble(
+        &to, field, reflection->GetDouble(to, field) + weight * reflection->GetDouble(from, field));
+  }
+}
+
+class BenchRun {
+ public:
+  BenchRun(const BenchOptions& options, const LocalBackend& backend, LocalRank& rank)
+      : options_(options), backend_(backend), rank_(rank) {}
+
+  absl::StatusOr<BenchReport> Run() {
+    RETURN_IF_ERROR(Prepare());
+    const std::int64_t total = options_.warmup + options_.steps;
+    FamilyTable before{};
+    for (std::int64_t step = 1; step <= total; ++step) {
+      if (step == options_.warmup + 1) before = engine_->families();
+      RETURN_IF_ERROR(Step(step));
+    }
+    if (!options_.synchronous) {
+      ASSIGN_OR_RETURN(const StepResult last, engine_->Flush());
+      Take(last);
+    }
+    Finish(before);
+    return report_;
+  }
+
+ private:
+  absl::Status Prepare() {
+    PlanInput input;
+    input.model = options_.model;
+    input.world_size = options_.world_size;
+    input.sequence_length = options_.sequence_length;
+    input.global_batch = options_.batch * options_.accumulate * options_.world_size;
+    input.micro_batch = options_.batch;
+    input.parameter_dtype = options_.parameter_dtype;
+    input.reduce_dtype = options_.reduce_dtype;
+    input.recompute = options_.recompute;
+    input.prefetch = options_.prefetch;
+    input.num_communicators = options_.num_communicators;
+    input.reshard_after_forward = options_.reshard_after_forward;
+    if (backend_.memory_bytes) input.device_memory_bytes = backend_.memory_bytes(rank_.device);
+    ASSIGN_OR_RETURN(const Plan plan, Engine::PlanFor(input, rank_.device));
+    EngineOptions engine;
+    engine.synchronous = options_.synchronous;
+    ASSIGN_OR_RETURN(engine_,
+                     Engine::Create(plan, engine, rank_.device, rank_.gather, rank_.scatter));
+    RETURN_IF_ERROR(engine_->InitializeWeights(0));
+    report_.options = options_;
+    report_.options.recompute = plan.input.recompute;
+    report_.parameters = plan.parameters;
+    report_.planned_bytes = plan.total_bytes;
+    report_.model_flops_per_rank_step = plan.model_flops_per_step / options_.world_size;
+    tokens_.resize(
+        static_cast<std::size_t>(plan.split.Share(rank_.rank).count * options_.sequence_length));
+    targets_.resize(tokens_.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Step(std::int64_t step) {
+    const auto key = static_cast<std::uint64_t>(step * 2 * options_.world_size + 2 * rank_.rank);
+    FillTokens(key, options_.model.vocab_size, tokens_);
+    FillTokens(key + 1, options_.model.vocab_size, targets_);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(const StepResult result, engine_->Step({step, 3e-4, tokens_, targets_}));
+    Take(result);
+    if (step > 1) return absl::OkStatus();
+    RETURN_IF_ERROR(rank_.device.Synchronize(rank_.device.compute()));
+    const std::chrono::duration<double> first = std::chrono::steady_clock::now() - begin;
+    report_.first_step_seconds = first.count();
+    report_.start_to_first_step_seconds = SecondsSinceProcessStart();
+    return absl::OkStatus();
+  }
+
+  void Take(const StepResult& result) {
+    if (result.step == 0) return;
+    report_.losses.push_back(result.loss);
+    if (result.step <= options_.warmup) return;
+    report_.step_seconds.push_back(result.step_seconds);
+    AddPhases(result.phases, 1.0 / static_cast<double>(options_.steps), report_.phases);
+  }
+
+  void Finish(const FamilyTable& before) {
+    report_.families = engine_->families();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      FamilyTotals& totals = report_.families[i];
+      totals.seconds -= before[i].seconds;
+      totals.launches -= before[i].launches;
+      totals.flops -= before[i].flops;
+      totals.bytes -= before[i].bytes;
+    }
+    report_.peak_bytes = static_cast<std::int64_t>(rank_.device.allocated_bytes());
+    report_.device_bytes =
+        backend_.used_bytes ? backend_.used_bytes(rank_.device) : PeakResidentBytes();
+  }
+
+  const BenchOptions& options_;
+  const LocalBackend& backend_;
+  LocalRank& rank_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::int32_t> tokens_, targets_;
+  BenchReport report_;
+};
+
+double Rounded(double value, int digits) {
+  const double scale = std::pow(10.0, digits);
+  return std::round(value * scale) / scale;
+}
+
+nlohmann::ordered_json PhasesJson(const v1::StepPhases& phases) {
+  nlohmann::ordered_json json;
+  const auto* descriptor = v1::StepPhases::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    const double seconds = v1::StepPhases::GetReflection()->GetDouble(phases, field);
+    if (seconds != 0) json[field->name()] = seconds;
+  }
+  return json;
+}
+
+nlohmann::ordered_json FamiliesJson(const FamilyTable& families, std::int64_t steps) {
+  nlohmann::ordered_json json;
+  for (int i = 0; i < kNumKernelFamilies; ++i) {
+    const FamilyTotals& totals = families[static_cast<std::size_t>(i)];
+    if (totals.launches == 0) continue;
+    const auto each = static_cast<double>(steps);
+    json[NameOf(static_cast<KernelFamily>(i))] = {
+        {"ms", Rounded(totals.seconds / each * 1e3, 3)},
+        {"launches", static_cast<double>(totals.launches) / each},
+        {"gflop", Rounded(totals.flops / each / 1e9, 3)},
+        {"GB", Rounded(totals.bytes / each / 1e9, 3)}};
+  }
+  return json;
+}
+
+absl::StatusOr<ModelConfig> BenchModel(const ToolFlags& flags) {
+  const std::string name = flags.Text("model", "minillm");
+  const std::vector<std::string> presets = PresetNames();
+  v1::ModelSpec spec;
+  if (std::find(presets.begin(), presets.end(), name) != presets.end()) {
+    spec.set_preset(name);
+  } else {
+    std::ifstream file(name);
+    if (!file) {
+      return absl::InvalidArgumentError(absl::StrCat("--model ", name,
+                                                     " is neither a readable file nor one of ",
+                                                     absl::StrJoin(presets, ", ")));
+    }
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+    ASSIGN_OR_RETURN(ModelConfig model, ModelFromPeerConfig(text));
+    ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", model.num_layers, 1, 4096));
+    model.num_layers = static_cast<int>(layers);
+    return model;
+  }
+  ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", 0, 1, 4096));
+  ASSIGN_OR_RETURN(const std::int64_t vocab, flags.Integer("vocab", 0, 2, 1 << 24));
+  ASSIGN_OR_RETURN(const std::int64_t dim, flags.Integer("dim", 0, 1, 1 << 17));
+  ASSIGN_OR_RETURN(const std::int64_t heads, flags.Integer("heads", 0, 1, 4096));
+  if (layers > 0) spec.set_num_layers(static_cast<int>(layers));
+  if (vocab > 0) spec.set_vocab_size(vocab);
+  if (dim > 0) spec.set_dim(dim);
+  if (heads > 0) spec.set_num_heads(static_cast<int>(heads));
+  return ResolveModel(spec);
+}
+
+v1::RecomputePolicy RecomputeFrom(const std::string& name) {
+  if (name == "none") return v1::RECOMPUTE_POLICY_NONE;
+  if (name == "selective") return v1::RECOMPUTE_POLICY_SELECTIVE;
+  return name == "full" ? v1::RECOMPUTE_POLICY_FULL : v1::RECOMPUTE_POLICY_AUTO;
+}
+
+absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments) {
+  ASSIGN_OR_RETURN(
+      const ToolFlags flags,
+      ToolFlags::Parse(arguments,
+                       {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
+                        "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
+                        "communicator", "communicators", "prefetch", "device"},
+                       {"json", "async", "no-reshard"}));
+  if (!flags.positional().empty()) {
+    return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
+  }
+  BenchOptions options;
+  ASSIGN_OR_RETURN(options.model, BenchModel(flags));
+  ASSIGN_OR_RETURN(options.batch, flags.Integer("batch", options.batch, 1, 1 << 20));
+  ASSIGN_OR_RETURN(options.sequence_length,
+                   flags.Integer("seq", options.sequence_length, 1, 1 << 20));
+  ASSIGN_OR_RETURN(options.steps, flags.Integer("steps", options.steps, 1, 1 << 20));
+  ASSIGN_OR_RETURN(options.warmup, flags.Integer("warmup", options.warmup, 0, 1 << 20));
+  ASSIGN_OR_RETURN(options.accumulate, flags.Integer("accumulate", 1, 1, 1 << 16));
+  ASSIGN_OR_RETURN(const std::string precision,
+                   flags.Choice("precision", "bf16", {"fp32", "bf16"}));
+  ASSIGN_OR_RETURN(const std::string reduce, flags.Choice("reduce", "fp32", {"fp32", "bf16"}));
+  ASSIGN_OR_RETURN(const std::string recompute,
+                   flags.Choice("recompute", "auto", {"none", "selective", "full", "auto"}));
+  ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 1, 1, 256));
+  ASSIGN_OR_RETURN(const std::int64_t prefetch, flags.Integer("prefetch", 1, 0, 1));
+  ASSIGN_OR_RETURN(const std::int64_t communicators, flags.Integer("communicators", 2, 1, 2));
+  const std::string fallback = flags.Text("device", "cpu") == "cuda" ? "nccl" : "gloo";
+  ASSIGN_OR_RETURN(options.communicator,
+                   ParseCommunicatorKind(flags.Text("communicator", fallback)));
+  options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
+  options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
+  options.recompute = RecomputeFrom(recompute);
+  options.world_size = static_cast<int>(ranks);
+  options.prefetch = static_cast<int>(prefetch);
+  options.num_communicators = static_cast<int>(communicators);
+  options.synchronous = !flags.Has("async");
+  options.reshard_after_forward = !flags.Has("no-reshard");
+  return options;
+}
+
+}  // namespace
+
+double BenchReport::MedianSeconds() const {
+  if (step_seconds.empty()) return 0;
+  std::vector<double> sorted = step_seconds;
+  std::sort(sorted.begin(), sorted.end());
+  const std::size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+std::string BenchReport::ToJson() const {
+  const double median = MedianSeconds();
+  const double fastest =
+      step_seconds.empty() ? 0 : *std::min_element(step_seconds.begin(), step_seconds.end());
+  const auto tokens =
+      static_cast<double>(options.batch * options.accumulate * options.sequence_length);
+  nlohmann::ordered_json json;
+  json["model"] = options.model.name;
+  json["fsdp"] = options.world_size > 1;
+  json["compile"] = false;
+  json["ac"] = options.recompute == v1::RECOMPUTE_POLICY_FULL;
+  json["world"] = options.world_size;
+  json["batch"] = options.batch;
+  json["seq"] = options.sequence_length;
+  json["params_M"] = Rounded(static_cast<double>(parameters) / 1e6, 1);
+  json["step_ms"] = Rounded(median * 1e3, 2);
+  json["min_ms"] = Rounded(fastest * 1e3, 2);
+  json["tok_s_gpu"] = median > 0 ? std::round(tokens / median) : 0;
+  json["tflops"] = median > 0 ? Rounded(model_flops_per_rank_step / median / 1e12, 3) : 0;
+  json["peak_GB"] = Rounded(static_cast<double>(peak_bytes) / 1e9, 3);
+  json["reserved_GB"] = Rounded(static_cast<double>(peak_bytes) / 1e9, 3);
+  json["first_step_s"] = Rounded(first_step_seconds, 3);
+  nlohmann::ordered_json few = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (i < 3 || i + 1 == losses.size()) few.push_back(Rounded(losses[i], 4));
+  }
+  json["losses"] = few;
+  json["start_to_first_step_s"] = Rounded(start_to_first_step_seconds, 2);
+  json["device_GB"] = Rounded(static_cast<double>(device_bytes) / 1e9, 3);
+  json["planned_GB"] = Rounded(static_cast<double>(planned_bytes) / 1e9, 3);
+  json["accumulate"] = options.accumulate;
+  json["precision"] = options.parameter_dtype == DType::kBf16 ? "bf16" : "fp32";
+  std::string policy = v1::RecomputePolicy_Name(options.recompute).substr(17);
+  std::transform(policy.begin(), policy.end(), policy.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  json["recompute"] = policy;
+  json["phases"] = PhasesJson(phases);
+  json["families"] = FamiliesJson(families, options.steps);
+  return json.dump();
+}
+
+absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend) {
+  BenchReport report;
+  const LocalRanksOptions ranks{options.world_size, options.communicator,
+                                options.num_communicators};
+  RETURN_IF_ERROR(RunLocalRanks(ranks, backend, [&](LocalRank& rank) -> absl::Status {
+    BenchRun run(options, backend, rank);
+    ASSIGN_OR_RETURN(BenchReport mine, run.Run());
+    if (rank.rank == 0) report = std::move(mine);
+    return absl::OkStatus();
+  }));
+  return report;
+}
+
+int BenchMain(std::span<const std::string> arguments, const LocalBackend& backend) {
+  const absl::StatusOr<BenchOptions> options = ParseOptions(arguments);
+  if (!options.ok()) {
+    std::fprintf(stderr, "bench: %s\n", std::string(options.status().message()).c_str());
+    return 2;
+  }
+  const absl::StatusOr<BenchReport> report = RunBench(*options, backend);
+  if (!report.ok()) {
+    std::fprintf(stderr, "bench: %s\n", std::string(report.status().message()).c_str());
+    return 1;
+  }
+  std::printf("%s\n", report->ToJson().c_str());
+  return 0;
+}
+
+}  // namespace fsdp

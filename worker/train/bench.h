@@ -1,0 +1,67 @@
+#ifndef FSDPCTL_WORKER_TRAIN_BENCH_H_
+#define FSDPCTL_WORKER_TRAIN_BENCH_H_
+
+// Measures training steps on random tokens: `fsdp-trainer bench`. The fields of its line are those
+// of the PyTorch peer's, so that the two can be laid side by side.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "fsdp/v1/job.pb.h"
+#include "worker/device/dtype.h"
+#include "worker/plan/model_config.h"
+#include "worker/profile/family_recorder.h"
+#include "worker/train/local_ranks.h"
+
+namespace fsdp {
+
+struct BenchOptions {
+  ModelConfig model;
+  std::int64_t batch = 8;  // sequences of one micro-batch of one rank
+  std::int64_t sequence_length = 1024;
+  std::int64_t steps = 20;
+  std::int64_t warmup = 5;
+  std::int64_t accumulate = 1;  // micro-batches per step
+  DType parameter_dtype = DType::kBf16;
+  DType reduce_dtype = DType::kF32;
+  v1::RecomputePolicy recompute = v1::RECOMPUTE_POLICY_AUTO;
+  int prefetch = 1;
+  int num_communicators = 2;
+  bool reshard_after_forward = true;
+  int world_size = 1;
+  CommunicatorKind communicator = CommunicatorKind::kInProcess;
+  // False lets the host run ahead of the device.
+  bool synchronous = true;
+};
+
+// Figures of rank 0.
+struct BenchReport {
+  BenchOptions options;
+  std::int64_t parameters = 0;
+  double model_flops_per_rank_step = 0;
+  std::vector<double> step_seconds;  // of the measured steps
+  std::vector<double> losses;        // of all steps
+  double first_step_seconds = 0;
+  // From the start of the process to the end of the first step.
+  double start_to_first_step_seconds = 0;
+  std::int64_t peak_bytes = 0;     // allocated on the device
+  std::int64_t planned_bytes = 0;  // by the plan, context included
+  std::int64_t device_bytes = 0;   // as the device or the operating system counts them
+  v1::StepPhases phases;           // mean of the measured steps
+  FamilyTable families{};          // of the measured steps
+
+  [[nodiscard]] double MedianSeconds() const;
+  // One line.
+  [[nodiscard]] std::string ToJson() const;
+};
+
+absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend);
+
+// `fsdp-trainer bench ARGUMENTS`: prints the line; returns the exit code (0, 1 failed, 2 usage).
+int BenchMain(std::span<const std::string> arguments, const LocalBackend& backend);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_TRAIN_BENCH_H_
