@@ -155,9 +155,9 @@ std::vector<SpecIssue> ValidateJob(const v1::TrainingJob& job, const SourceMap* 
   v1::TrainingJob complete = job;
   ApplyDefaults(&complete);
   // ApplyDefaults makes every section; whether the user wrote them is CheckFields' business.
-  if (job.spec().has_model()) spec::CheckModel(complete, &findings);
-  if (job.spec().has_data()) spec::CheckData(complete, &findings);
   if (job.spec().has_train()) spec::CheckTraining(complete, &findings);
+  if (job.spec().has_data()) spec::CheckData(complete, &findings);
+  if (job.spec().has_model()) spec::CheckModel(complete, &findings);
   if (job.spec().has_limits()) spec::CheckLimits(complete, &findings);
   if (job.has_spec()) spec::CheckOperation(complete, &findings);
   std::vector<SpecIssue> issues = findings.Take();

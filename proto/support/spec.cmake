@@ -4,7 +4,7 @@ add_library(fsdp_spec STATIC
   support/spec_fields.cc support/spec_names.cc support/spec_number.cc support/spec_print.cc
   support/spec_set.cc support/spec_validate.cc)
 target_link_libraries(fsdp_spec PUBLIC fsdp_proto fsdp_support fsdp_plan
-                                PRIVATE yaml-cpp nlohmann_json::nlohmann_json)
+                                PRIVATE yaml-cpp nlohmann_json::nlohmann_json re2::re2)
 
 # The proto with its comments, for the generated JSON Schema and reference page.
 set(FSDP_SPEC_DESCRIPTORS ${CMAKE_CURRENT_BINARY_DIR}/job_descriptors.binpb)

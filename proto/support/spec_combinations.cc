@@ -1,11 +1,13 @@
 // What fields mean together: impossible and doubtful combinations.
 #include <google/protobuf/descriptor.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -112,6 +114,37 @@ void CheckHeads(const v1::ModelSpec& model, Findings* findings) {
   }
 }
 
+// Refuses what no device could hold, so that the byte counts of the plan stay far from overflow;
+// what a given device holds is the plan's business.
+void CheckSize(const ModelConfig& model, const v1::JobSpec& spec, Findings* findings) {
+  constexpr double kPebibyte = 1125899906842624.0;
+  constexpr double kBytesPerParameter = 20;  // master, moments, gradient, compute weights
+  constexpr double kBytesPerActivation = 4;
+  const double layers = model.num_layers;
+  const double dim = static_cast<double>(model.dim);
+  const double per_layer = dim * static_cast<double>(model.qkv_dim() + model.q_dim() +
+                                                     model.mlp_in_dim() + model.mlp_dim);
+  const double parameters = layers * per_layer + 2 * dim * static_cast<double>(model.vocab_size);
+  const auto& train = spec.train();
+  const double sequences =
+      static_cast<double>(train.micro_batch() > 0 ? train.micro_batch() : train.global_batch());
+  const double tokens = sequences * static_cast<double>(spec.data().sequence_length());
+  const double widths = 4 * dim + static_cast<double>(model.qkv_dim() + 2 * model.mlp_in_dim());
+  if (parameters * kBytesPerParameter > kPebibyte) {
+    findings->Error(
+        "spec.model",
+        absl::StrFormat("has %.3g parameters: more than a pebibyte of training state", parameters));
+  }
+  if (tokens * layers * widths * kBytesPerActivation > kPebibyte &&
+      !findings->HasErrorUnder("spec.train")) {
+    findings->Error(
+        train.micro_batch() > 0 ? "spec.train.microBatch" : "spec.train.globalBatch",
+        absl::StrFormat("makes %.3g tokens in one forward: more than a pebibyte of activations",
+                        tokens),
+        {absl::StrCat(static_cast<std::int64_t>(sequences)), "", ""});
+  }
+}
+
 // The resolved model against the data it is fed.
 void CheckModelAndData(const ModelConfig& model, const v1::JobSpec& spec, Findings* findings) {
   const auto& data = spec.data();
@@ -129,18 +162,13 @@ void CheckModelAndData(const ModelConfig& model, const v1::JobSpec& spec, Findin
         "mean nothing",
         {"next_token", synthetic ? "targets independent, or mask causal" : "mask causal", ""});
   }
-  if (model.position == PositionKind::kRope && model.max_positions > 0 &&
-      data.sequence_length() > model.max_positions) {
-    findings->Warning("spec.data.sequenceLength",
-                      absl::StrCat("is longer than the model's maxPositions ", model.max_positions),
-                      {absl::StrCat(data.sequence_length()), "", ""});
-  }
-  if (model.position == PositionKind::kLearned && data.sequence_length() > model.max_positions) {
+  if (model.max_positions > 0 && data.sequence_length() > model.max_positions) {
     findings->Error(
         "spec.data.sequenceLength",
         absl::StrCat("is longer than the model's maxPositions ", model.max_positions),
         {absl::StrCat(data.sequence_length()), absl::StrCat("1..", model.max_positions), ""});
   }
+  CheckSize(model, spec, findings);
 }
 
 void CheckSchedule(const v1::JobSpec& spec, Findings* findings) {
@@ -164,6 +192,12 @@ void CheckSchedule(const v1::JobSpec& spec, Findings* findings) {
 
 bool HasValidationData(const v1::DataSpec& data) {
   return data.validation_fraction() > 0 || !data.validation_path().empty();
+}
+
+void WarnIfRelative(const char* field, const std::string& path, Findings* findings) {
+  if (path.empty() || path.front() == '/' || path.find("://") != std::string::npos) return;
+  findings->Warning(field, "is relative: each worker looks for it in its own working folder",
+                    {absl::StrCat("\"", Shorten(path), "\""), "an absolute path", ""});
 }
 
 }  // namespace
@@ -219,9 +253,13 @@ void CheckData(const v1::TrainingJob& job, Findings* findings) {
     findings->Error("spec.data.path", "synthetic data is not read from a path; remove it",
                     {absl::StrCat("\"", Shorten(data.path()), "\""), "", ""});
   }
+  if (synthetic && data.validation_fraction() > 0) {
+    findings->Error("spec.data.validationFraction",
+                    "synthetic data has no validation split; remove it",
+                    {absl::StrCat(data.validation_fraction()), "", ""});
+  }
   if (synthetic && !data.validation_path().empty()) {
-    findings->Error("spec.data.validationPath",
-                    "synthetic data is validated on synthetic data; remove it",
+    findings->Error("spec.data.validationPath", "synthetic data has no validation split; remove it",
                     {absl::StrCat("\"", Shorten(data.validation_path()), "\""), "", ""});
   }
   if (data.validation_fraction() > 0 && !data.validation_path().empty()) {
@@ -251,6 +289,13 @@ void CheckTraining(const v1::TrainingJob& job, Findings* findings) {
                     {absl::StrCat(train.global_batch_tokens()), "", ""});
   }
   const std::int64_t global_batch = train.global_batch();
+  const double most = RuleOf("spec.train.globalBatch").max;
+  if (static_cast<double>(global_batch) > most &&
+      !findings->HasErrorUnder("spec.train.globalBatch")) {
+    findings->Error("spec.train.globalBatchTokens",
+                    absl::StrCat("makes ", global_batch, " sequences a step"),
+                    {"", absl::StrCat("at most ", most, " sequences"), ""});
+  }
   if (global_batch > 0 && train.micro_batch() > global_batch) {
     findings->Error("spec.train.microBatch",
                     absl::StrCat("is more than globalBatch ", global_batch),
@@ -320,6 +365,11 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
     findings->Error("spec.checkpoint.resumeFrom",
                     "model.initFrom is given too; resuming brings the weights: keep one");
   }
+  WarnIfRelative("spec.data.path", spec.data().path(), findings);
+  WarnIfRelative("spec.data.validationPath", spec.data().validation_path(), findings);
+  WarnIfRelative("spec.model.initFrom", spec.model().init_from(), findings);
+  WarnIfRelative("spec.checkpoint.dir", checkpoint.dir(), findings);
+  WarnIfRelative("spec.checkpoint.resumeFrom", checkpoint.resume_from(), findings);
   const auto& resources = spec.resources();
   const std::int64_t world =
       static_cast<std::int64_t>(resources.nodes()) * resources.devices_per_node();
@@ -341,6 +391,12 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   }
   for (int i = 0; i < policy.rules_size(); ++i) {
     const auto& rule = policy.rules(i);
+    const re2::RE2 pattern(rule.log_regex(), re2::RE2::Quiet);
+    if (!pattern.ok()) {
+      findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "].logRegex"),
+                      absl::StrCat("is no regular expression (RE2): ", pattern.error()),
+                      {absl::StrCat("\"", Shorten(rule.log_regex()), "\""), "", ""});
+    }
     if (rule.exit_codes().empty() && rule.signals().empty() && rule.causes().empty() &&
         rule.phases().empty() && rule.log_regex().empty()) {
       findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "]"),

@@ -9,6 +9,7 @@
 
 #include "proto/support/spec.h"
 #include "tests/unit/proto/spec/base_spec.h"
+#include "worker/plan/plan.h"
 
 namespace fsdp {
 namespace {
@@ -69,6 +70,9 @@ void ExpectVerdict(const std::string& text, std::uint64_t seed) {
   const SpecResult again = LoadJob(JobToYaml(result.job));
   EXPECT_TRUE(again.ok()) << seed << FormatIssues(again.issues, "again");
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(result.job, again.job)) << seed;
+  // What was accepted can be planned: admission has nothing of its own to refuse.
+  const absl::StatusOr<Plan> plan = PlanFromJob(result.job, JobWorldSize(result.job), 0);
+  EXPECT_TRUE(plan.ok()) << seed << plan.status() << JobToYaml(result.job);
 }
 
 TEST(GarbageTest, DamagedSpecsGetAVerdict) {

@@ -328,6 +328,26 @@ TEST(ValidateTest, BytesNeedAVocabularyOf256) {
                           "mean 256?"));
 }
 
+TEST(ValidateTest, WhatNoMachineHoldsIsRefusedBeforeItIsPlanned) {
+  EXPECT_THAT(Described(LoadWithSets(BaseSpec(), {"model.dim=131072", "model.numLayers=4096",
+                                                  "model.numHeads=32", "model.mlpDim=1048576"})
+                            .issues),
+              ElementsAre(HasSubstr("more than a pebibyte of training state")));
+  EXPECT_THAT(
+      Described(LoadWithSets(BaseSpec(), {"train.globalBatch=16777216", "data.sequenceLength=1e6"})
+                    .issues),
+      ElementsAre(HasSubstr("spec.train.globalBatch = 16777216: makes 1.68e+13 tokens in one "
+                            "forward: more than a pebibyte of activations")));
+}
+
+TEST(ValidateTest, RelativePathsAreDoubtful) {
+  const SpecResult result =
+      LoadWithSets(BaseSpec(), {"data.source=text", "data.path=x.txt", "checkpoint.dir=s3://b/c"});
+  EXPECT_TRUE(result.ok());
+  EXPECT_THAT(Described(result.issues),
+              ElementsAre(HasSubstr("spec.data.path = \"x.txt\": is relative")));
+}
+
 // What gRPC clients can send and no text can: it must be refused in the same way.
 TEST(ValidateTest, MessagesFromTheWireAreCheckedAsWell) {
   v1::TrainingJob job = BaseJob();
