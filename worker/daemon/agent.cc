@@ -142,7 +142,8 @@ void Agent::RunAgent() {
       backoff.Reset();
       delegate_.OnDisconnected(status);
     }
-    if (absl::IsAborted(status)) return delegate_.OnReplaced(status);
+    // On a stream that was welcomed it only means that the coordinator wants another one.
+    if (absl::IsAborted(status) && !was_welcomed) return delegate_.OnReplaced(status);
     if (stopping) return;
     // Once per kind of failure, not once per attempt.
     if (status != last_status) {
@@ -162,8 +163,10 @@ absl::Status Agent::Converse(const std::shared_ptr<Connection>& connection) {
   hello = delegate_.MakeHello();
   hello.set_protocol_version(kWorkerProtocolVersion);
   hello.set_version(kVersion);
-  hello.set_spool_first(spool_.first_sequence());
-  hello.set_spool_last(spool_.last_sequence());
+  if (spool_.stats().num_reports > 0) {
+    hello.set_spool_first(spool_.first_sequence());
+    hello.set_spool_last(spool_.last_sequence());
+  }
   *hello.mutable_time() = ToTimestamp(absl::Now());
   connection->Write(request);
 

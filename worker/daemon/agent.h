@@ -25,7 +25,8 @@ namespace fsdp::daemon {
 class AgentDelegate {
  public:
   virtual ~AgentDelegate() = default;
-  // Agent thread. The agent fills in the spool's range and the time.
+  // Agent thread. The agent fills in versions, the spool's range (nothing when it is empty) and the
+  // time.
   virtual fsdp::v1::WorkerHello MakeHello() = 0;
   // Heartbeat thread; must not wait for I/O.
   virtual fsdp::v1::Heartbeat MakeHeartbeat() = 0;

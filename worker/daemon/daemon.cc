@@ -215,8 +215,9 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   Supervisor::Effects MakeEffects() {
     return {.report =
                 [this](v1::Report report) {
-                  spool_->Append(std::move(report));
+                  const std::int64_t sequence = spool_->Append(std::move(report));
                   agent_.NotifySpool();
+                  return sequence;
                 },
             .send = [this](v1::ConnectRequest request) { agent_.Send(std::move(request)); },
             .launch = [this](const v1::StartRank& start) { return Launch(start); },

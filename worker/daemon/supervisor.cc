@@ -64,7 +64,11 @@ struct Supervisor::Rank {
   std::map<std::string, v1::RendezvousPut> puts;
   std::map<std::string, v1::RendezvousGet> gets;
   // A proposal without a verdict, by step.
-  std::map<std::int64_t, v1::ManifestProposal> proposals;
+  struct Proposal {
+    v1::ManifestProposal message;
+    std::int64_t sequence = 0;
+  };
+  std::map<std::int64_t, Proposal> proposals;
   v1::StopMode stop_mode = v1::STOP_MODE_UNSPECIFIED;
   // SIGKILL is due.
   std::optional<MonotonicTime> kill_time;
@@ -98,7 +102,7 @@ void Supervisor::OnWelcome(const v1::Welcome& welcome) {
          absl::ZeroDuration());
     return;
   }
-  ResendPending();
+  ResendPending(welcome.acked_sequence());
 }
 
 void Supervisor::OnDisconnected() {
@@ -355,9 +359,7 @@ void Supervisor::OnTrainerMessage(const v1::TrainerToDaemon& message) {
       *report.mutable_shard_written() = message.shard_written();
       break;
     case v1::TrainerToDaemon::kManifest:
-      rank_->proposals[message.manifest().checkpoint().step()] = message.manifest();
-      *report.mutable_manifest() = message.manifest();
-      break;
+      return Propose(message.manifest());
     case v1::TrainerToDaemon::kFailure:
       *report.mutable_failure() = message.failure();
       break;
@@ -439,7 +441,7 @@ void Supervisor::HandleRendezvousGet(v1::RendezvousGet get) {
 
 // What was said on the old stream and is not in the spool may not have arrived; all of it may be
 // said twice.
-void Supervisor::ResendPending() {
+void Supervisor::ResendPending(std::int64_t acked_sequence) {
   for (const auto& [name, put] : rank_->puts) {
     v1::ConnectRequest request;
     *request.mutable_rendezvous_put() = put;
@@ -450,11 +452,19 @@ void Supervisor::ResendPending() {
     *request.mutable_rendezvous_get() = get;
     effects_.send(std::move(request));
   }
+  // The spool delivers what was not acknowledged. Of what was, the verdict may be lost: ask anew.
+  std::vector<v1::ManifestProposal> asked;
   for (const auto& [step, proposal] : rank_->proposals) {
-    v1::Report report = NewReport();
-    *report.mutable_manifest() = proposal;
-    effects_.report(std::move(report));
+    if (proposal.sequence <= acked_sequence) asked.push_back(proposal.message);
   }
+  for (const v1::ManifestProposal& proposal : asked) Propose(proposal);
+}
+
+void Supervisor::Propose(const v1::ManifestProposal& proposal) {
+  v1::Report report = NewReport();
+  *report.mutable_manifest() = proposal;
+  const std::int64_t sequence = effects_.report(std::move(report));
+  rank_->proposals[proposal.checkpoint().step()] = {proposal, sequence};
 }
 
 void Supervisor::OnTrainerLinkClosed(const absl::Status& status) {

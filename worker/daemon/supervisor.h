@@ -58,8 +58,8 @@ class Supervisor {
 
   // What it acts through; all are called from the core thread.
   struct Effects {
-    // Stores a report (Spool::Append).
-    std::function<void(fsdp::v1::Report)> report;
+    // Stores a report and returns its number (Spool::Append).
+    std::function<std::int64_t(fsdp::v1::Report)> report;
     // Sends if the stream is open, drops otherwise.
     std::function<void(fsdp::v1::ConnectRequest)> send;
     // Starts a trainer for the assignment.
@@ -125,7 +125,8 @@ class Supervisor {
   void HandleStep(const fsdp::v1::StepReport& step);
   void HandleRendezvousPut(fsdp::v1::RendezvousPut put);
   void HandleRendezvousGet(fsdp::v1::RendezvousGet get);
-  void ResendPending();
+  void ResendPending(std::int64_t acked_sequence);
+  void Propose(const fsdp::v1::ManifestProposal& proposal);
   void Fail(fsdp::v1::FailureCause cause, const std::string& message);
   void SetState(fsdp::v1::RankState state);
 

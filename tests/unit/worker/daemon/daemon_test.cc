@@ -435,9 +435,9 @@ TEST_F(DaemonTest, AnOrphanStops) {
 }
 
 TEST_F(DaemonTest, ReportsOfThePreviousLifeAreDelivered) {
+  options_.flush_timeout = absl::ZeroDuration();
   StartAndGreet();
   coordinator_->SetAcknowledge(false);
-  options_.flush_timeout = absl::ZeroDuration();
   coordinator_->Send(StartRank("hello;err gone;exit 4"));
   const v1::RankExited first = WaitForExit();
   const std::string incarnation = daemon_->incarnation();

@@ -1,1 +1,374 @@
+// The supervisor's decisions, with time and trainers under the test's control.
+
+#include "worker/daemon/supervisor.h"
+
+#include <signal.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/worker/daemon/fake_clock.h"
+
+namespace fsdp::daemon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// What the supervisor did to a trainer.
+struct TrainerLog {
+  std::vector<v1::DaemonToTrainer> messages;
+  std::vector<int> signals;
+  absl::Status send_status;
+};
+
+class FakeTrainer : public Trainer {
+ public:
+  explicit FakeTrainer(TrainerLog* log) : log_(*log) {}
+  absl::Status Send(const v1::DaemonToTrainer& message) override {
+    if (log_.send_status.ok()) log_.messages.push_back(message);
+    return log_.send_status;
+  }
+  void Signal(int signal) override { log_.signals.push_back(signal); }
+  [[nodiscard]] pid_t pid() const override { return 4242; }
+
+ private:
+  TrainerLog& log_;
+};
+
+class SupervisorTest : public ::testing::Test {
+ protected:
+  SupervisorTest() {
+    Supervisor::Effects effects;
+    effects.report = [this](v1::Report report) {
+      reports_.push_back(std::move(report));
+      return static_cast<std::int64_t>(reports_.size());
+    };
+    effects.send = [this](v1::ConnectRequest request) { sent_.push_back(std::move(request)); };
+    effects.launch =
+        [this](const v1::StartRank& start) -> absl::StatusOr<std::unique_ptr<Trainer>> {
+      launched_.push_back(start);
+      trainers_.push_back(std::make_unique<TrainerLog>());
+      return std::make_unique<FakeTrainer>(trainers_.back().get());
+    };
+    effects.mark = [this](const std::optional<v1::RunningRank>& rank) {
+      marks_.push_back(rank.has_value());
+    };
+    supervisor_ = std::make_unique<Supervisor>(Supervisor::Options{.cpu_threads = 3}, effects,
+                                               clock_, pulses_, metrics_);
+    v1::Welcome welcome;
+    welcome.set_keep_running_rank(true);
+    supervisor_->OnWelcome(welcome);
+  }
+
+  static v1::EpochKey Key(std::int64_t epoch) {
+    v1::EpochKey key;
+    key.set_job("jobs/a");
+    key.set_attempt(1);
+    key.set_epoch(epoch);
+    key.set_rank(0);
+    return key;
+  }
+  void Start(std::int64_t epoch, v1::TrainingJob job = {}) {
+    v1::ConnectResponse command;
+    *command.mutable_start_rank()->mutable_key() = Key(epoch);
+    *command.mutable_start_rank()->mutable_job() = std::move(job);
+    supervisor_->OnCommand(command);
+  }
+  void Stop(v1::StopMode mode, double grace_seconds, std::int64_t epoch = 1) {
+    v1::ConnectResponse command;
+    *command.mutable_stop_rank()->mutable_key() = Key(epoch);
+    command.mutable_stop_rank()->set_mode(mode);
+    command.mutable_stop_rank()->set_grace_seconds(grace_seconds);
+    supervisor_->OnCommand(command);
+  }
+  void Commit(std::int64_t epoch) {
+    v1::ConnectResponse command;
+    *command.mutable_commit_epoch()->mutable_key() = Key(epoch);
+    supervisor_->OnCommand(command);
+  }
+  // To the state RUNNING.
+  void StartRunning(std::int64_t epoch, v1::TrainingJob job = {}) {
+    Start(epoch, std::move(job));
+    v1::TrainerToDaemon message;
+    message.mutable_running();
+    supervisor_->OnTrainerMessage(message);
+  }
+  void Advance(absl::Duration by) {
+    clock_.Advance(by);
+    supervisor_->Tick();
+  }
+  TrainerLog& trainer() { return *trainers_.back(); }
+  std::vector<v1::Report> ReportsOf(v1::Report::BodyCase body) {
+    std::vector<v1::Report> found;
+    for (const v1::Report& report : reports_) {
+      if (report.body_case() == body) found.push_back(report);
+    }
+    return found;
+  }
+
+  FakeClock clock_;
+  PulseBoard pulses_{clock_};
+  RankMetrics metrics_{{}, clock_};
+  std::vector<v1::Report> reports_;
+  std::vector<v1::ConnectRequest> sent_;
+  std::vector<v1::StartRank> launched_;
+  std::vector<std::unique_ptr<TrainerLog>> trainers_;
+  std::vector<bool> marks_;
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+TEST_F(SupervisorTest, TheHelloIsAnsweredByTheAssignment) {
+  Start(1);
+  EXPECT_EQ(pulses_.running()->state(), v1::RANK_STATE_STARTING);
+  v1::TrainerToDaemon hello;
+  hello.mutable_hello()->set_protocol_version(1);
+  supervisor_->OnTrainerMessage(hello);
+  ASSERT_EQ(trainer().messages.size(), 1u);
+  EXPECT_EQ(trainer().messages[0].start().assignment().key().epoch(), 1);
+  EXPECT_EQ(trainer().messages[0].start().cpu_threads(), 3);
+}
+
+TEST_F(SupervisorTest, ARepeatedStartOrCommitChangesNothing) {
+  Start(1);
+  Start(1);
+  Commit(1);
+  Commit(1);
+  EXPECT_EQ(launched_.size(), 1u);
+  EXPECT_EQ(trainer().messages.size(), 1u);
+  EXPECT_THAT(trainer().signals, IsEmpty());
+}
+
+TEST_F(SupervisorTest, TheGraceRunsFromTheStopAndEndsInAKill) {
+  StartRunning(1);
+  Stop(v1::STOP_MODE_CHECKPOINT, 10);
+  ASSERT_EQ(trainer().messages.size(), 1u);
+  EXPECT_EQ(trainer().messages[0].stop().mode(), v1::STOP_MODE_CHECKPOINT);
+  Advance(absl::Seconds(9.9));
+  EXPECT_THAT(trainer().signals, IsEmpty());
+  Advance(absl::Seconds(0.2));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+  Advance(absl::Seconds(100));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+}
+
+TEST_F(SupervisorTest, TheJobsGraceCountsWhenTheCommandHasNone) {
+  v1::TrainingJob job;
+  job.mutable_spec()->mutable_limits()->set_grace_period_seconds(3);
+  StartRunning(1, job);
+  Stop(v1::STOP_MODE_TERMINATE, 0);
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGTERM));
+  Advance(absl::Seconds(3));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGTERM, SIGKILL));
+}
+
+TEST_F(SupervisorTest, StopsGetHarsherNeverMilder) {
+  StartRunning(1);
+  Stop(v1::STOP_MODE_CHECKPOINT, 10);
+  Stop(v1::STOP_MODE_TERMINATE, 100);  // The earlier deadline stays.
+  Stop(v1::STOP_MODE_DRAIN, 100);
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGTERM));
+  EXPECT_EQ(trainer().messages.size(), 2u);
+  Advance(absl::Seconds(10));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGTERM, SIGKILL));
+}
+
+TEST_F(SupervisorTest, WhatDoesNotTrainYetIsTerminatedAtOnce) {
+  Start(1);
+  Stop(v1::STOP_MODE_CHECKPOINT, 10);
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGTERM));
+}
+
+TEST_F(SupervisorTest, OlderEpochsAreRefusedEvenWhenIdle) {
+  Start(5);
+  supervisor_->OnTrainerExit({});
+  Start(4);
+  Commit(4);
+  EXPECT_EQ(launched_.size(), 1u);
+  EXPECT_EQ(supervisor_->stats().num_stale_commands, 2);
+}
+
+TEST_F(SupervisorTest, TheNextEpochWaitsForTheOldProcess) {
+  StartRunning(1);
+  Start(2);
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+  EXPECT_EQ(launched_.size(), 1u);
+  supervisor_->OnTrainerExit({.signal = SIGKILL});
+  ASSERT_EQ(launched_.size(), 2u);
+  EXPECT_EQ(launched_[1].key().epoch(), 2);
+  EXPECT_EQ(ReportsOf(v1::Report::kExited).size(), 1u);
+}
+
+TEST_F(SupervisorTest, AStopOfTheWaitingEpochIsAnsweredByItsExit) {
+  StartRunning(1);
+  Start(2);
+  Stop(v1::STOP_MODE_KILL, 0, 2);
+  supervisor_->OnTrainerExit({.signal = SIGKILL});
+  EXPECT_EQ(launched_.size(), 1u);
+  const auto exits = ReportsOf(v1::Report::kExited);
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[0].key().epoch(), 2);
+  EXPECT_EQ(exits[1].key().epoch(), 1);
+}
+
+TEST_F(SupervisorTest, AnOrphanStopsAfterTheJobsLimit) {
+  v1::TrainingJob job;
+  job.mutable_spec()->mutable_limits()->set_stop_after_disconnect_seconds(30);
+  StartRunning(1, job);
+  supervisor_->OnDisconnected();
+  Advance(absl::Seconds(29));
+  EXPECT_THAT(trainer().signals, IsEmpty());
+  Advance(absl::Seconds(1));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGTERM));
+  const auto failures = ReportsOf(v1::Report::kFailure);
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].failure().cause(), v1::FAILURE_CAUSE_ORPHANED);
+}
+
+TEST_F(SupervisorTest, AReconnectInTimeSavesTheRank) {
+  StartRunning(1);
+  supervisor_->OnDisconnected();
+  Advance(absl::Seconds(599));
+  v1::Welcome welcome;
+  welcome.set_keep_running_rank(true);
+  supervisor_->OnWelcome(welcome);
+  Advance(absl::Seconds(599));
+  EXPECT_THAT(trainer().signals, IsEmpty());
+}
+
+TEST_F(SupervisorTest, AStaleEpochNoticeKills) {
+  StartRunning(1);
+  v1::ConnectResponse command;
+  *command.mutable_stale_epoch()->mutable_key() = Key(1);
+  command.mutable_stale_epoch()->set_live_epoch(2);
+  supervisor_->OnCommand(command);
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+}
+
+TEST_F(SupervisorTest, AClosedLinkIsGivenTimeToExit) {
+  StartRunning(1);
+  supervisor_->OnTrainerLinkClosed(absl::OkStatus());
+  Advance(absl::Seconds(9));
+  EXPECT_THAT(trainer().signals, IsEmpty());
+  Advance(absl::Seconds(1));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+}
+
+TEST_F(SupervisorTest, ATrainerThatTakesNoMessagesIsAHang) {
+  StartRunning(1);
+  trainer().send_status = absl::DeadlineExceededError("the peer takes no bytes");
+  Commit(1);
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+  ASSERT_EQ(ReportsOf(v1::Report::kFailure).size(), 1u);
+  EXPECT_EQ(ReportsOf(v1::Report::kFailure)[0].failure().cause(), v1::FAILURE_CAUSE_HANG);
+}
+
+TEST_F(SupervisorTest, LogLinesAreBatchedAndComeBeforeTheExit) {
+  Start(1);
+  supervisor_->OnTrainerLine(v1::LOG_STREAM_STDOUT, "one", false);
+  supervisor_->OnTrainerLine(v1::LOG_STREAM_STDERR, "two", false);
+  EXPECT_THAT(reports_, IsEmpty());
+  Advance(absl::Milliseconds(100));
+  ASSERT_EQ(reports_.size(), 1u);
+  // The daemon's own line about the start is the first.
+  ASSERT_EQ(reports_[0].logs().entries_size(), 3);
+  EXPECT_EQ(reports_[0].logs().entries(0).stream(), v1::LOG_STREAM_WORKER);
+  EXPECT_EQ(reports_[0].logs().entries(2).text(), "two");
+  supervisor_->OnTrainerExit({.exit_code = 1});
+  ASSERT_EQ(reports_.size(), 3u);
+  EXPECT_TRUE(reports_[1].has_logs());
+  EXPECT_THAT(reports_[2].exited().last_lines(), ElementsAre("two"));
+}
+
+TEST_F(SupervisorTest, OnlyTheLastLinesOfStderrAreTheRootCause) {
+  Start(1);
+  for (int i = 0; i < 30; ++i) {
+    supervisor_->OnTrainerLine(v1::LOG_STREAM_STDERR, std::to_string(i), false);
+  }
+  supervisor_->OnTrainerLine(v1::LOG_STREAM_STDERR, std::string(1023, 'x') + "\xC3\xA9", false);
+  supervisor_->OnTrainerExit({.exit_code = 1});
+  const v1::RankExited exited = ReportsOf(v1::Report::kExited).at(0).exited();
+  ASSERT_EQ(exited.last_lines_size(), 20);
+  EXPECT_EQ(exited.last_lines(0), "11");
+  // Cut to 1 KiB, and still valid text.
+  EXPECT_EQ(exited.last_lines(19), std::string(1023, 'x') + "?");
+}
+
+TEST_F(SupervisorTest, AnAcknowledgedProposalWithoutAVerdictIsMadeAgain) {
+  StartRunning(1);
+  v1::TrainerToDaemon message;
+  message.mutable_manifest()->mutable_checkpoint()->set_step(7);
+  supervisor_->OnTrainerMessage(message);
+  const std::int64_t sequence = static_cast<std::int64_t>(reports_.size());
+  v1::Welcome welcome;
+  welcome.set_keep_running_rank(true);
+  welcome.set_acked_sequence(sequence - 1);
+  supervisor_->OnWelcome(welcome);  // Not acknowledged: the spool delivers it.
+  EXPECT_EQ(ReportsOf(v1::Report::kManifest).size(), 1u);
+  welcome.set_acked_sequence(sequence);
+  supervisor_->OnWelcome(welcome);
+  EXPECT_EQ(ReportsOf(v1::Report::kManifest).size(), 2u);
+  v1::ConnectResponse verdict;
+  *verdict.mutable_manifest_verdict()->mutable_key() = Key(1);
+  verdict.mutable_manifest_verdict()->set_step(7);
+  supervisor_->OnCommand(verdict);
+  supervisor_->OnCommand(verdict);  // The second one is not passed on.
+  EXPECT_EQ(trainer().messages.size(), 1u);
+  supervisor_->OnWelcome(welcome);
+  EXPECT_EQ(ReportsOf(v1::Report::kManifest).size(), 2u);
+}
+
+TEST_F(SupervisorTest, AShutdownSavesTheRankAndTakesNoOther) {
+  StartRunning(1);
+  supervisor_->BeginShutdown("SIGTERM");
+  EXPECT_EQ(trainer().messages.back().stop().mode(), v1::STOP_MODE_CHECKPOINT);
+  EXPECT_FALSE(supervisor_->idle());
+  supervisor_->OnTrainerExit({});
+  EXPECT_TRUE(supervisor_->idle());
+  Start(2);
+  EXPECT_EQ(launched_.size(), 1u);
+  EXPECT_THAT(ReportsOf(v1::Report::kExited).back().exited().last_lines(0),
+              HasSubstr("shutting down"));
+}
+
+TEST_F(SupervisorTest, ASecondShutdownRequestKills) {
+  StartRunning(1);
+  supervisor_->BeginShutdown("SIGTERM");
+  supervisor_->BeginShutdown("SIGTERM");
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+}
+
+TEST_F(SupervisorTest, TheMarkerIsSetWhileAProcessExists) {
+  Start(1);
+  EXPECT_THAT(marks_, ElementsAre(true));
+  supervisor_->OnTrainerExit({});
+  EXPECT_THAT(marks_, ElementsAre(true, false));
+  EXPECT_FALSE(pulses_.running());
+}
+
+TEST_F(SupervisorTest, ExitsAreCountedByWhatTheyMean) {
+  Start(1);
+  v1::TrainerToDaemon done;
+  done.mutable_done()->set_finished(true);
+  supervisor_->OnTrainerMessage(done);
+  supervisor_->OnTrainerExit({});
+  Start(2);
+  supervisor_->OnTrainerExit({.exit_code = 1});
+  Start(3);
+  supervisor_->OnTrainerExit({.signal = SIGSEGV});
+  Start(4);
+  Stop(v1::STOP_MODE_KILL, 0, 4);
+  supervisor_->OnTrainerExit({.signal = SIGKILL});
+  const auto& exits = supervisor_->stats().trainer_exits;
+  EXPECT_EQ(exits.at("finished"), 1);
+  EXPECT_EQ(exits.at("failed"), 1);
+  EXPECT_EQ(exits.at("signal"), 1);
+  EXPECT_EQ(exits.at("stopped"), 1);
+}
+
+}  // namespace
+}  // namespace fsdp::daemon
