@@ -321,6 +321,10 @@ void CheckTraining(const v1::TrainingJob& job, Findings* findings) {
     findings->Error("spec.precision.reduce", "fp32 parameters need fp32 gradients",
                     {"bf16", "fp32, or parameters bf16", "fp32"});
   }
+  if (train.deterministic() && spec.resources().device() == v1::DEVICE_TYPE_CUDA) {
+    findings->Error("spec.train.deterministic", "not in this release on cuda; leave it out",
+                    {"true", "false, or device cpu, which is always deterministic", ""});
+  }
   CheckSchedule(spec, findings);
 }
 

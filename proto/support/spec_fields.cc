@@ -244,7 +244,12 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.env", .max_size = 64},
     {.path = "spec.env{}", .max_size = 4096},
     {.path = "spec.profile.enabled", .default_value = "true"},
-    {.path = "spec.profile.everySeconds", .min = 1, .max = kDaySeconds, .default_value = "60"},
+    {.path = "spec.profile.everySeconds",
+     .min = 1,
+     .max = kDaySeconds,
+     .default_value = "60",
+     .not_in_release =
+         "there are no sampling windows; phases and kernel families are always measured"},
 });
 
 constexpr auto kValues = std::to_array<ValueRule>({

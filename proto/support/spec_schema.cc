@@ -119,8 +119,10 @@ Json FieldSchema(const FieldDescriptor& field, const FieldPath& path) {
     absl::StrAppend(&description, description.empty() ? "" : " ",
                     "Not in this release: ", std::string(rule.not_in_release), ".");
     // A written-out default changes nothing and is accepted.
-    const bool has_default = !field.is_repeated() && field.message_type() == nullptr &&
-                             (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL || IsWhole(field));
+    const bool has_default =
+        !field.is_repeated() && field.message_type() == nullptr &&
+        (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL || IsWhole(field) ||
+         (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !rule.default_value.empty()));
     schema = Json::object();
     if (has_default && rule.default_value.empty()) schema["const"] = false;
     if (has_default && !rule.default_value.empty()) schema["const"] = DefaultOf(field, rule);

@@ -91,6 +91,8 @@ class FieldChecker {
         return absl::StrCat(reflection.GetInt32(message, &field)) == rule.default_value;
       case FieldDescriptor::CPPTYPE_INT64:
         return absl::StrCat(reflection.GetInt64(message, &field)) == rule.default_value;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return absl::StrCat(reflection.GetDouble(message, &field)) == rule.default_value;
       default:
         return false;
     }

@@ -62,7 +62,7 @@ spec:
               schedule: {type: wsd, warmupSteps: 3, decaySteps: 4, minLrRatio: 0.1}}
   precision: {parameters: bf16, reduce: bf16}
   checkpoint: {dir: "/c", everySteps: 2, keepLast: 0, keepBest: true}
-  resources: {nodes: 2, devicesPerNode: 3, device: cuda, anyNode: true}
+  resources: {nodes: 2, devicesPerNode: 3, device: cpu, anyNode: true}
   failurePolicy:
     rules:
       - signals: [9, 15]
