@@ -34,6 +34,9 @@ namespace fsdp {
 struct Backend {
   std::string name;
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> create;
+  // Causal attention in bf16 multiplies whole tiles on tensor cores: a later token's NaN or Inf
+  // times its weight of 0 reaches earlier rows. Finite values never do, on any backend.
+  bool bf16_attention_spreads_nonfinite = false;
 };
 
 inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) {

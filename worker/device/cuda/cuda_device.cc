@@ -81,13 +81,12 @@ class CudaDevice final : public Device {
     // Zero bytes still get an address, so that empty tensors are told from missing ones.
     const std::size_t bytes = std::max<std::size_t>(size_bytes, 256);
     if (cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // an allocation failure is not sticky
       return AllocationError(error, bytes);
     }
     auto buffer = std::make_unique<Buffer<FreeDevice>>(data, size_bytes);
     FSDP_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(data, 0, bytes, compute_.handle.get()));
     FSDP_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.handle.get()));
-    allocated_bytes_ += bytes;
+    allocated_bytes_ += size_bytes;
     ++num_allocations_;
     return buffer;
   }

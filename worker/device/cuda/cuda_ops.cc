@@ -28,18 +28,17 @@ class CudaOps final : public Ops {
   absl::Status MatMul(Stream& stream, const Matrix& a, Transpose trans_a, const Matrix& b,
                       Transpose trans_b, const Vector& bias, const Matrix& out,
                       bool accumulate) override {
-    const std::int64_t k = trans_a == Transpose::kYes ? a.rows : a.cols;
-    const auto shaped = [](Transpose trans, std::int64_t rows, std::int64_t cols) {
-      return trans == Transpose::kYes ? std::pair(cols, rows) : std::pair(rows, cols);
-    };
-    const auto [a_rows, a_cols] = shaped(trans_a, out.rows, k);
-    const auto [b_rows, b_cols] = shaped(trans_b, k, out.cols);
+    const bool ta = trans_a == Transpose::kYes;
+    const bool tb = trans_b == Transpose::kYes;
+    const std::int64_t m = ta ? a.cols : a.rows;
+    const std::int64_t k = ta ? a.rows : a.cols;
+    const std::int64_t n = tb ? b.rows : b.cols;
     OpChecks check("MatMul");
     check.OneOf("a", a.dtype, kFloats)
-        .Matrix("a", a, a.dtype, a_rows, a_cols)
-        .Matrix("b", b, a.dtype, b_rows, b_cols)
+        .Matrix("a", a, a.dtype, a.rows, a.cols)
+        .Matrix("b", b, a.dtype, tb ? n : k, tb ? k : n)
         .OneOf("out", out.dtype, {DType::kF32, a.dtype})
-        .Matrix("out", out, out.dtype, out.rows, out.cols);
+        .Matrix("out", out, out.dtype, m, n);
     if (!bias.empty()) check.Vector("bias", bias, a.dtype, out.cols);
     RETURN_IF_ERROR(check.status());
     if (out.rows == 0 || out.cols == 0) return absl::OkStatus();
@@ -63,14 +62,14 @@ class CudaOps final : public Ops {
                                 const Matrix& out) override {
     const auto rows = static_cast<std::int64_t>(tokens.size());
     OpChecks check("EmbeddingForward");
-    check.OneOf("out", out.dtype, kFloats)
-        .Matrix("out", out, out.dtype, rows, out.cols)
-        .Matrix("table", table, out.dtype, table.rows, out.cols);
+    check.OneOf("table", table.dtype, kFloats)
+        .Matrix("table", table, table.dtype, table.rows, table.cols)
+        .Matrix("out", out, table.dtype, rows, table.cols);
     if (!positions.empty()) {
       check
           .That(seq > 0 && seq <= positions.rows,
                 absl::StrFormat("seq is %d, must be in [1, %d positions]", seq, positions.rows))
-          .Matrix("positions", positions, out.dtype, positions.rows, out.cols);
+          .Matrix("positions", positions, table.dtype, positions.rows, table.cols);
     }
     RETURN_IF_ERROR(check.status());
     Matrix rows_of_positions = positions;
@@ -455,10 +454,10 @@ class CudaOps final : public Ops {
   static absl::Status ActivateBackward(const char* op, kernels::Activation kind, Stream& stream,
                                        const Matrix& dy, const Matrix& x, const Matrix& dx) {
     OpChecks check(op);
-    check.OneOf("x", x.dtype, kFloats)
-        .Matrix("x", x, x.dtype, x.rows, x.cols)
-        .Matrix("dy", dy, x.dtype, x.rows, x.cols)
-        .Matrix("dx", dx, x.dtype, x.rows, x.cols);
+    check.OneOf("dy", dy.dtype, kFloats)
+        .Matrix("dy", dy, dy.dtype, dy.rows, dy.cols)
+        .Matrix("x", x, dy.dtype, dy.rows, dy.cols)
+        .Matrix("dx", dx, dy.dtype, dy.rows, dy.cols);
     RETURN_IF_ERROR(check.status());
     return Launched(kernels::ActivationBackward(CudaStreamOf(stream), kind, dy, x, dx), op);
   }
@@ -484,8 +483,8 @@ class CudaOps final : public Ops {
     std::int64_t behind = 0;
     for (const DecaySegment& segment : segments) {
       check.That(segment.begin >= behind && segment.begin <= segment.end && segment.end <= size,
-                 absl::StrFormat("segment [%d, %d) must ascend within [%d, %d]", segment.begin,
-                                 segment.end, behind, size));
+                 absl::StrFormat("segments hold [%d, %d), must ascend within [%d, %d]",
+                                 segment.begin, segment.end, behind, size));
       behind = segment.end;
     }
     RETURN_IF_ERROR(check.status());

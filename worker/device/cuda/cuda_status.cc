@@ -23,6 +23,9 @@ absl::StatusCode CodeOf(cudaError_t error) {
 
 absl::Status CudaToStatus(cudaError_t error, std::string_view call) {
   if (error == cudaSuccess) return absl::OkStatus();
+  // The error is reported here and must not show up again after the next launch. One that has
+  // ruined the context stays.
+  static_cast<void>(cudaGetLastError());
   return {CodeOf(error),
           absl::StrFormat("%s: %s (%s)", call, cudaGetErrorName(error), cudaGetErrorString(error))};
 }

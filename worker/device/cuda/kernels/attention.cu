@@ -112,8 +112,11 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(const AttentionArgs ar
     __syncwarp();  // a row's weights are written and read by one warp
 #pragma unroll
     for (int j = 0; j < kMaxDim / kRowThreads; ++j) out[j] *= shrink;
+    // Stops at the last visible key: a weight of 0 would still turn a later NaN into one here.
+    const std::int64_t visible = (args.causal ? query + 1 : args.seq) - first_key;
+    const int num_keys = static_cast<int>(min(visible, static_cast<std::int64_t>(kKeys)));
 #pragma unroll 1
-    for (int at = 0; at < kKeys; ++at) {
+    for (int at = 0; at < num_keys; ++at) {
       const float weight = p[row * (kKeys + 1) + at];
 #pragma unroll
       for (int j = 0; j < kMaxDim / kRowThreads; ++j) {

@@ -16,7 +16,9 @@ __device__ __forceinline__ float Exp(float x) {
 }
 template <typename T>
 __device__ __forceinline__ float Sigmoid(float x) {
-  return 1.0F / (1.0F + Exp<T>(-x));
+  const float below = 1.0F + Exp<T>(-x);
+  if constexpr (std::is_same_v<T, float>) return 1.0F / below;
+  return __fdividef(1.0F, below);
 }
 
 template <typename T>
@@ -28,22 +30,20 @@ struct Silu {
   }
 };
 
-// The tanh form: 0.5 x (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2/pi).
+// The tanh form, 0.5 x (1 + tanh(c (x + 0.044715 x^3))), c = sqrt(2/pi), written with the sigmoid
+// that equals 0.5 (1 + tanh): nothing cancels where it is close to 0.
 template <typename T>
 struct Gelu {
-  static constexpr float kC = 0.7978845608028654F;
+  static constexpr float kTwiceC = 2 * 0.7978845608028654F;
   static constexpr float kCubic = 0.044715F;
-  __device__ __forceinline__ static float Tanh(float u) {
-    if constexpr (std::is_same_v<T, float>) return tanhf(u);
-    return 1.0F - 2.0F / (1.0F + __expf(2.0F * u));
+  __device__ __forceinline__ static float Gate(float x) {
+    return Sigmoid<T>(kTwiceC * (x + kCubic * x * x * x));
   }
-  __device__ __forceinline__ static float Value(float x) {
-    return 0.5F * x * (1.0F + Tanh(kC * (x + kCubic * x * x * x)));
-  }
+  __device__ __forceinline__ static float Value(float x) { return x * Gate(x); }
   __device__ __forceinline__ static float Slope(float x) {
-    const float t = Tanh(kC * (x + kCubic * x * x * x));
-    const float inner = kC * (1.0F + 3.0F * kCubic * x * x);
-    return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * inner;
+    const float gate = Gate(x);
+    const float inner = kTwiceC * (1.0F + 3.0F * kCubic * x * x);
+    return gate + x * gate * (1.0F - gate) * inner;
   }
 };
 

@@ -11,13 +11,17 @@
 namespace fsdp::kernels {
 namespace {
 
-inline constexpr int kThreads = 1024;
-inline constexpr int kKept = 4;  // vectors a thread keeps
+inline constexpr int kThreads = 512;
+inline constexpr int kKept = 6;  // vectors a thread keeps
 
+// exp(x - base). For bf16 logits one multiply-add and the hardware's 2^x.
 template <typename T>
-__device__ __forceinline__ float Exp(float x) {
-  if constexpr (std::is_same_v<T, float>) return expf(x);
-  return __expf(x);
+__device__ __forceinline__ float ExpAbove(float x, float base) {
+  if constexpr (std::is_same_v<T, float>) return expf(x - base);
+  constexpr float kLog2E = 1.4426950408889634F;
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(fmaf(x, kLog2E, -base * kLog2E)));
+  return result;
 }
 
 // Running maximum and sum of exp(x - maximum).
@@ -32,15 +36,17 @@ struct RunningSoftmax {
 #pragma unroll
     for (int i = 0; i < V; ++i) top = fmaxf(top, ToFloat(pack.at[i]));
     if (top == -INFINITY) return;
-    sum *= Exp<T>(max - top);
-    max = top;
+    if (top > max) {
+      sum *= ExpAbove<T>(max, top);
+      max = top;
+    }
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum += Exp<T>(ToFloat(pack.at[i]) - top);
+    for (int i = 0; i < V; ++i) sum += ExpAbove<T>(ToFloat(pack.at[i]), top);
   }
 };
 
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     CrossEntropyKernel(T* logits, std::int64_t stride, std::int64_t cols,
                        const std::int32_t* targets, double* row_loss, bool loss_only) {
   __shared__ float shared[32];
@@ -76,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
     running.Take(Pack<T, V>::Load(x + at * V));
   }
   const float max = BlockReduce(running.max, MaxOp<float>{}, -INFINITY, shared);
-  const float scaled = running.sum == 0 ? 0 : running.sum * Exp<T>(running.max - max);
+  const float scaled = running.sum == 0 ? 0 : running.sum * ExpAbove<T>(running.max, max);
   const float sum = BlockReduce(scaled, SumOp<float>{}, 0.0F, shared);
   if (threadIdx.x == 0) {
     row_loss[row] = static_cast<double>(max) + logf(sum) - static_cast<double>(target_logit);
@@ -90,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float hit = at * V + i == target ? 1.0F : 0.0F;
-      out.at[i] = FromFloat<T>(Exp<T>(ToFloat(pack.at[i]) - max) * inverse - hit);
+      out.at[i] = FromFloat<T>(ExpAbove<T>(ToFloat(pack.at[i]), max) * inverse - hit);
     }
     out.Store(x + at * V);
   };

@@ -40,6 +40,8 @@ struct BackwardParams {
   float* d_bias_partial;
 };
 
+inline constexpr int kPlainThreads = 256;
+
 // Sums over one row's threads: a warp, or the block.
 template <bool kWarpRow>
 __device__ __forceinline__ float RowSum(float value, float* shared) {
@@ -171,35 +173,67 @@ __global__ void PlainNormForwardKernel(const ForwardParams p) {
   }
 }
 
-// Two sums at once, over the block.
-__device__ __forceinline__ float2 BlockSum2(float2 value, float2* shared) {
-  const auto add = [](float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); };
-  const auto warp_sum = [&](float2 v) {
+__device__ __forceinline__ float2 Sum2(float2 a, float2 b) {
+  return make_float2(a.x + b.x, a.y + b.y);
+}
+__device__ __forceinline__ float2 WarpSum2(float2 value) {
 #pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1) {
-      v = add(v, make_float2(__shfl_xor_sync(0xffffffffU, v.x, offset),
-                             __shfl_xor_sync(0xffffffffU, v.y, offset)));
-    }
-    return v;
-  };
-  value = warp_sum(value);
-  const int num_warps = blockDim.x / 32;
-  const int lane = threadIdx.x % 32;
-  __syncthreads();
-  if (lane == 0) shared[threadIdx.x / 32] = value;
-  __syncthreads();
-  return warp_sum(lane < num_warps ? shared[lane] : make_float2(0, 0));
+  for (int offset = 16; offset > 0; offset >>= 1) {
+    value = Sum2(value, make_float2(__shfl_xor_sync(0xffffffffU, value.x, offset),
+                                    __shfl_xor_sync(0xffffffffU, value.y, offset)));
+  }
+  return value;
 }
 
-template <typename T, int V, int kVectors>
-struct BackwardRow {
-  Pack<T, V> dy[kVectors], x[kVectors], residual[kVectors];
+// Two sums at once over kWarps neighbouring warps, which are group `group` of the block and the
+// only ones that wait. `shared` holds kWarps values of the group.
+template <int kWarps>
+__device__ __forceinline__ float2 GroupSum2(float2 value, int group, float2* shared) {
+  value = WarpSum2(value);
+  if constexpr (kWarps == 1) return value;
+  const auto barrier = [group] {
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kWarps * 32) : "memory");
+  };
+  barrier();  // the last sum was read
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32 % kWarps] = value;
+  barrier();
+  float2 total = shared[0];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) total = Sum2(total, shared[warp]);
+  return total;
+}
 
-  __device__ __forceinline__ void Load(const BackwardParams& p, std::int64_t row) {
-    const int num_vectors = p.cols / V;
+inline constexpr int kBackwardThreads = 256;
+inline constexpr int kBackwardVectors = 2;  // of a thread; more would not fit its registers
+// Blocks of the backward walk that a multiprocessor holds at once.
+template <bool kLayer>
+inline constexpr int kBackwardBlocks = kLayer ? 2 : 3;
+
+// kWarps warps own a row at a time, and a block holds several such groups, so that some of them
+// load while others reduce. A thread's columns never change: their parameter gradients stay in
+// registers until the groups of a block are added up, in order.
+template <typename T, int V, int kVectors, int kWarps, bool kLayer>
+__global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocks<kLayer>)
+    NormBackwardKernel(const BackwardParams p) {
+  constexpr int kRowThreads = kWarps * 32;
+  constexpr int kGroups = kBackwardThreads / kRowThreads;
+  __shared__ float2 shared[kGroups][kWarps];
+  extern __shared__ float parameter_sums[];  // [kLayer ? 2 : 1][cols]
+  const int num_vectors = p.cols / V;
+  const int group = threadIdx.x / kRowThreads;
+  const int lane = threadIdx.x % kRowThreads;
+  float d_weight[kVectors][V] = {};
+  float d_bias[kLayer ? kVectors : 1][V] = {};
+  const T* weight = static_cast<const T*>(p.weight);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kGroups;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group; row < p.rows;
+       row += step) {
+    Pack<T, V> dy[kVectors];
+    Pack<T, V> x[kVectors];
+    Pack<T, V> residual[kVectors];
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      const int at = threadIdx.x + k * blockDim.x;
+      const int at = lane + k * kRowThreads;
       if (at >= num_vectors) continue;
       dy[k] = Pack<T, V>::Load(static_cast<const T*>(p.dy) + row * p.dy_stride + at * V);
       x[k] = Pack<T, V>::Load(static_cast<const T*>(p.x) + row * p.x_stride + at * V);
@@ -208,81 +242,75 @@ struct BackwardRow {
             Pack<T, V>::Load(static_cast<const T*>(p.residual) + row * p.residual_stride + at * V);
       }
     }
-  }
-};
-
-// A block walks rows blockIdx.x, blockIdx.x + gridDim.x, ...: the parameter gradients of a thread's
-// columns stay in registers, and the next row is on its way while this one is reduced.
-template <typename T, int V, int kVectors, bool kLayer>
-__global__ void NormBackwardKernel(const BackwardParams p) {
-  __shared__ float2 shared[32];
-  const int num_vectors = p.cols / V;
-  float d_weight[kVectors][V] = {};
-  float d_bias[kVectors][V] = {};
-  Pack<T, V> weight[kVectors];
-#pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int at = threadIdx.x + k * blockDim.x;
-    if (at < num_vectors) {
-      weight[k] = Pack<T, V>::Load(static_cast<const T*>(p.weight) + at * V);
-    }
-  }
-  BackwardRow<T, V, kVectors> next;
-  if (blockIdx.x < p.rows) next.Load(p, blockIdx.x);
-  for (std::int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
-    const BackwardRow<T, V, kVectors> now = next;
-    if (row + gridDim.x < p.rows) next.Load(p, row + gridDim.x);
     const float rstd = p.rstd[row];
     const float mean = kLayer ? p.mean[row] : 0;
     float2 sums = make_float2(0, 0);  // of g * xhat, of g
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      if (threadIdx.x + k * blockDim.x >= num_vectors) continue;
+      const int at = lane + k * kRowThreads;
+      if (at >= num_vectors) continue;
+      const auto w = Pack<T, V>::Load(weight + at * V);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const float dy = ToFloat(now.dy[k].at[i]);
-        const float xhat = (ToFloat(now.x[k].at[i]) - mean) * rstd;
-        const float g = dy * ToFloat(weight[k].at[i]);
+        const float d = ToFloat(dy[k].at[i]);
+        const float xhat = (ToFloat(x[k].at[i]) - mean) * rstd;
+        const float g = d * ToFloat(w.at[i]);
         sums.x += g * xhat;
-        sums.y += g;
-        d_weight[k][i] += dy * xhat;
-        if constexpr (kLayer) d_bias[k][i] += dy;
+        d_weight[k][i] += d * xhat;
+        if constexpr (kLayer) {
+          sums.y += g;
+          d_bias[k][i] += d;
+        }
       }
     }
-    sums = BlockSum2(sums, shared);
-    const float along = sums.x / p.cols;
-    const float centre = kLayer ? sums.y / p.cols : 0;
+    sums = GroupSum2<kWarps>(sums, group, shared[group]);
+    // dx = rstd (g - mean(g) - xhat mean(g xhat)), as one multiple of g, one of x - mean, a
+    // constant.
+    const float along = -rstd * rstd * (sums.x / p.cols);
+    const float centre = kLayer ? -rstd * (sums.y / p.cols) : 0;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      const int at = threadIdx.x + k * blockDim.x;
+      const int at = lane + k * kRowThreads;
       if (at >= num_vectors) continue;
+      const auto w = Pack<T, V>::Load(weight + at * V);
       float out[V];
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const float xhat = (ToFloat(now.x[k].at[i]) - mean) * rstd;
-        const float g = ToFloat(now.dy[k].at[i]) * ToFloat(weight[k].at[i]);
-        out[i] = rstd * (g - centre - xhat * along);
-        if (p.residual != nullptr) out[i] += ToFloat(now.residual[k].at[i]);
+        const float g = ToFloat(dy[k].at[i]) * ToFloat(w.at[i]);
+        out[i] = rstd * g + (along * (ToFloat(x[k].at[i]) - mean) + centre);
+        if (p.residual != nullptr) out[i] += ToFloat(residual[k].at[i]);
       }
       StoreFloats<T, V>(static_cast<T*>(p.dx) + row * p.dx_stride + at * V, out);
     }
   }
+  for (int turn = 0; turn < kGroups; ++turn) {
+    if (turn == group) {
 #pragma unroll
-  for (int k = 0; k < kVectors; ++k) {
-    const int at = threadIdx.x + k * blockDim.x;
-    if (at >= num_vectors) continue;
-    const std::int64_t to = static_cast<std::int64_t>(blockIdx.x) * p.cols + at * V;
+      for (int k = 0; k < kVectors; ++k) {
+        const int at = lane + k * kRowThreads;
+        if (at >= num_vectors) continue;
 #pragma unroll
-    for (int i = 0; i < V; ++i) {
-      p.d_weight_partial[to + i] = d_weight[k][i];
-      if constexpr (kLayer) p.d_bias_partial[to + i] = d_bias[k][i];
+        for (int i = 0; i < V; ++i) {
+          float* sum = parameter_sums + at * V + i;
+          sum[0] = turn == 0 ? d_weight[k][i] : sum[0] + d_weight[k][i];
+          if constexpr (kLayer) {
+            sum[p.cols] = turn == 0 ? d_bias[k][i] : sum[p.cols] + d_bias[k][i];
+          }
+        }
+      }
     }
+    __syncthreads();
+  }
+  const std::int64_t to = static_cast<std::int64_t>(blockIdx.x) * p.cols;
+  for (int c = threadIdx.x; c < p.cols; c += kBackwardThreads) {
+    p.d_weight_partial[to + c] = parameter_sums[c];
+    if constexpr (kLayer) p.d_bias_partial[to + c] = parameter_sums[p.cols + c];
   }
 }
 
 template <typename T, bool kLayer>
 __global__ void PlainNormBackwardKernel(const BackwardParams p) {
-  __shared__ float2 shared[32];
+  __shared__ float2 shared[kPlainThreads / 32];
   const std::int64_t partial = static_cast<std::int64_t>(blockIdx.x) * p.cols;
   const T* weight = static_cast<const T*>(p.weight);
   for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
@@ -306,7 +334,7 @@ __global__ void PlainNormBackwardKernel(const BackwardParams p) {
       p.d_weight_partial[partial + c] += ToFloat(dy[c]) * xhat;
       if constexpr (kLayer) p.d_bias_partial[partial + c] += ToFloat(dy[c]);
     }
-    sums = BlockSum2(sums, shared);
+    sums = GroupSum2<kPlainThreads / 32>(sums, 0, shared);
     const float along = sums.x / p.cols;
     const float centre = kLayer ? sums.y / p.cols : 0;
     for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
@@ -318,8 +346,6 @@ __global__ void PlainNormBackwardKernel(const BackwardParams p) {
     }
   }
 }
-
-constexpr int kPlainThreads = 256;
 
 // Threads of a block that owns a row of `num_vectors`, aiming at `per_thread` vectors each.
 int RowThreads(std::int64_t num_vectors, int per_thread) {
@@ -347,20 +373,29 @@ cudaError_t LaunchForward(cudaStream_t stream, const ForwardParams& p) {
 
 template <typename T, int V, bool kLayer>
 cudaError_t LaunchBackward(cudaStream_t stream, const BackwardParams& p, unsigned blocks) {
-  const std::int64_t num_vectors = p.cols / V;
-  if (num_vectors <= 256) {
-    NormBackwardKernel<T, V, 1, kLayer><<<blocks, RowThreads(num_vectors, 1), 0, stream>>>(p);
-  } else {
-    NormBackwardKernel<T, V, 2, kLayer><<<blocks, RowThreads(num_vectors, 2), 0, stream>>>(p);
-  }
-  return cudaGetLastError();
+  constexpr int kVectors = kBackwardVectors;
+  const std::int64_t warps = CeilDiv(p.cols / V, kVectors * 32);
+  const std::size_t shared_bytes = (kLayer ? 2 : 1) * p.cols * sizeof(float);
+  const auto launch = [&](auto kernel) {
+    if (cudaError_t error = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+        error != cudaSuccess) {
+      return error;
+    }
+    kernel<<<blocks, kBackwardThreads, shared_bytes, stream>>>(p);
+    return cudaGetLastError();
+  };
+  if (warps <= 1) return launch(NormBackwardKernel<T, V, kVectors, 1, kLayer>);
+  if (warps <= 2) return launch(NormBackwardKernel<T, V, kVectors, 2, kLayer>);
+  if (warps <= 4) return launch(NormBackwardKernel<T, V, kVectors, 4, kLayer>);
+  return launch(NormBackwardKernel<T, V, kVectors, 8, kLayer>);
 }
 
-// Blocks of the backward walk: enough to fill the chip, few enough that their partial sums stay in
-// the L2 cache.
-std::int64_t BackwardBlocks(std::int64_t rows, std::int64_t cols) {
-  const std::int64_t per_multiprocessor = cols <= 2048 ? 4 : 2;
-  return std::clamp<std::int64_t>(kNumMultiprocessors * per_multiprocessor, 1,
+// No more than is resident at once, so that the partial sums stay few. The scratch is sized for
+// either norm.
+std::int64_t BackwardBlocks(std::int64_t rows, bool layer) {
+  const std::int64_t resident = layer ? kBackwardBlocks<true> : kBackwardBlocks<false>;
+  return std::clamp<std::int64_t>(resident * kNumMultiprocessors, 1,
                                   std::max<std::int64_t>(1, rows));
 }
 
@@ -385,7 +420,7 @@ cudaError_t BackwardOf(cudaStream_t stream, const NormBackwardArgs& args, const 
   VectorWidth width(kV);
   for (const Matrix* m : {&args.dy, &args.x, &args.residual, &args.dx}) width.Take(*m);
   width.Take(p.weight, sizeof(T));
-  if (width.elements() == kV && p.cols / kV <= 2 * 1024) {
+  if (width.elements() == kV && p.cols / kV <= kBackwardThreads * kBackwardVectors) {
     return LaunchBackward<T, kV, kLayer>(stream, p, blocks);
   }
   PlainNormBackwardKernel<T, kLayer><<<blocks, kPlainThreads, 0, stream>>>(p);
@@ -418,11 +453,12 @@ cudaError_t NormForward(cudaStream_t stream, const NormForwardArgs& args) {
 }
 
 std::size_t NormBackwardScratchFloats(std::int64_t rows, std::int64_t cols) {
-  return static_cast<std::size_t>(2 * BackwardBlocks(rows, cols) * cols);
+  return static_cast<std::size_t>(
+      std::max(2 * BackwardBlocks(rows, true), BackwardBlocks(rows, false)) * cols);
 }
 
 cudaError_t NormBackward(cudaStream_t stream, const NormBackwardArgs& args) {
-  const std::int64_t blocks = args.x.rows == 0 ? 0 : BackwardBlocks(args.x.rows, args.x.cols);
+  const std::int64_t blocks = args.x.rows == 0 ? 0 : BackwardBlocks(args.x.rows, args.layer);
   float* d_bias_partial = args.scratch + blocks * args.x.cols;
   if (blocks > 0) {
     const BackwardParams p{args.dy.data,

@@ -97,17 +97,17 @@ struct AdamWParams {
   float* m;
   float* v;
   const float* grad;
-  float beta1, beta2, eps, lr, step_size, inverse_sqrt_correction2;
+  float one_minus_beta1, beta2, one_minus_beta2, eps, lr, step_size, inverse_sqrt_correction2;
 };
 
-// One element, as torch.optim.AdamW orders the arithmetic.
+// One element, as torch.optim.AdamW orders the arithmetic. Every rounding is spelled out, so that
+// all forms of the kernel give the same bits.
 __device__ __forceinline__ float UpdateElement(const AdamWParams& p, float decay, float grad,
                                                float weight, float& m, float& v) {
-  weight *= decay;
-  m += (grad - m) * (1.0F - p.beta1);
-  v = v * p.beta2 + (1.0F - p.beta2) * grad * grad;
-  const float denominator = sqrtf(v) * p.inverse_sqrt_correction2 + p.eps;
-  return weight - p.step_size * (m / denominator);
+  m = __fmaf_rn(__fsub_rn(grad, m), p.one_minus_beta1, m);
+  v = __fmaf_rn(v, p.beta2, __fmul_rn(__fmul_rn(p.one_minus_beta2, grad), grad));
+  const float denominator = __fmaf_rn(__fsqrt_rn(v), p.inverse_sqrt_correction2, p.eps);
+  return __fmaf_rn(-p.step_size, __fdiv_rn(m, denominator), __fmul_rn(weight, decay));
 }
 
 enum class MasterKind { kPlain, kPlainWithCompute, kSplit };
@@ -299,8 +299,9 @@ cudaError_t AdamW(cudaStream_t stream, const AdamWArgs& args, const DecayRuns& r
                       Data<float>(args.m),
                       Data<float>(args.v),
                       Data<const float>(args.grad),
-                      args.beta1,
+                      1 - args.beta1,
                       args.beta2,
+                      1 - args.beta2,
                       args.eps,
                       args.lr,
                       args.step_size,
