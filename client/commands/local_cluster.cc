@@ -10,12 +10,12 @@
 #include <cerrno>
 #include <deque>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
 #include "proto/support/status.h"
@@ -48,6 +48,18 @@ int ChoosePort() {
   return is_free ? kPreferredPort : 0;
 }
 
+// The coordinator's {"grpc": PORT, ...}; absent while it is not written, or not whole.
+std::optional<int> PortOf(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("grpc") || !json["grpc"].is_number_integer()) {
+    return std::nullopt;
+  }
+  const auto port = json["grpc"].get<std::int64_t>();
+  if (port < 1 || port > 65535) return std::nullopt;
+  return static_cast<int>(port);
+}
+
 absl::StatusOr<int> TakeLock(const std::filesystem::path& state_dir) {
   const std::filesystem::path path = state_dir / "lock";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -70,7 +82,7 @@ absl::StatusOr<int> TakeLock(const std::filesystem::path& state_dir) {
 absl::Status PrepareFolders(const LocalClusterOptions& options) {
   std::error_code error;
   const auto& dir = options.state_dir;
-  for (const char* name : {"port", "server"}) std::filesystem::remove(dir / name, error);
+  for (const char* name : {"port.json", "server"}) std::filesystem::remove(dir / name, error);
   if (options.clean) {
     for (const char* name : {"coordinator", "worker", "logs"}) {
       std::filesystem::remove_all(dir / name, error);
@@ -171,14 +183,8 @@ absl::Status LocalCluster::CheckProcess(Process& process) {
 
 absl::StatusOr<std::string> LocalCluster::WaitForPort(absl::Time deadline) {
   for (;;) {
-    // "host:port" or the port alone, with a newline once it is whole.
-    std::ifstream file(options_.state_dir / "port");
-    std::string line;
-    if (std::getline(file, line) && !file.eof()) {
-      int port = 0;
-      if (absl::SimpleAtoi(line.substr(line.rfind(':') + 1), &port) && port > 0) {
-        return absl::StrCat("127.0.0.1:", port);
-      }
+    if (const auto port = PortOf(options_.state_dir / "port.json")) {
+      return absl::StrCat("127.0.0.1:", *port);
     }
     if (const auto ended = coordinator_.child->Poll()) {
       return absl::AbortedError(
@@ -234,7 +240,7 @@ absl::StatusOr<LocalAddresses> LocalCluster::Start() {
         absl::StrCat("--listen=127.0.0.1:", port),
         absl::StrCat("--state-dir=", (options_.state_dir / "coordinator").string()),
         "--metrics-listen=127.0.0.1:0",
-        absl::StrCat("--port-file=", (options_.state_dir / "port").string())};
+        absl::StrCat("--port-file=", (options_.state_dir / "port.json").string())};
   };
   coordinator_.command = coordinator_command(ChoosePort());
   RETURN_IF_ERROR(StartProcess(coordinator_));
@@ -263,7 +269,7 @@ void LocalCluster::Stop() {
   }
   KillDescendants();
   std::error_code ignored;
-  for (const char* name : {"port", "server"}) {
+  for (const char* name : {"port.json", "server"}) {
     std::filesystem::remove(options_.state_dir / name, ignored);
   }
 }

@@ -33,7 +33,7 @@ grpc::Status ServiceError(grpc::StatusCode code, const std::string& message,
   return {code, message, details.SerializeAsString()};
 }
 
-FakeService::FakeService() { Serve(); }
+FakeService::FakeService(int port) : port_(port) { Serve(); }
 FakeService::~FakeService() { Stop(); }
 
 std::string FakeService::address() const { return "127.0.0.1:" + std::to_string(port_); }

@@ -27,7 +27,8 @@ grpc::Status ServiceError(grpc::StatusCode code, const std::string& message,
 
 class FakeService final : public v1::JobService::Service, public v1::ClusterService::Service {
  public:
-  FakeService();
+  // 0: a free port.
+  explicit FakeService(int port = 0);
   ~FakeService() override;
 
   // "127.0.0.1:PORT"; the same over restarts.
