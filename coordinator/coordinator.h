@@ -1,0 +1,225 @@
+#ifndef FSDPCTL_COORDINATOR_COORDINATOR_H_
+#define FSDPCTL_COORDINATOR_COORDINATOR_H_
+
+// The coordinator without a wire: jobs, workers and what happens between them.
+//
+// One lock guards all decisions; it is never held over disk or network. An event changes the state
+// in memory, its records go to the store, and what others see of it (replies, commands to workers,
+// watchers) follows when the records are durable. Aborts alone do not wait.
+//
+// Thread-safe. `Done` callbacks run on the store's thread: they must be short and must not call
+// back.
+//
+// Errors of all verbs: NOT_FOUND no such job or worker; UNAVAILABLE the store failed.
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/admission/admission.h"
+#include "coordinator/config/options.h"
+#include "coordinator/events/job_directory.h"
+#include "coordinator/lifecycle/job_controller.h"
+#include "coordinator/lifecycle/job_runtime.h"
+#include "coordinator/membership/worker_registry.h"
+#include "coordinator/metrics/counters.h"
+#include "coordinator/store/job_store.h"
+#include "fsdp/v1/cluster_service.pb.h"
+#include "fsdp/v1/job_service.pb.h"
+#include "proto/support/clock.h"
+
+namespace fsdp::coordinator {
+
+// Who calls. Given to every handler; authentication fills it in once there is one.
+struct CallerIdentity {
+  // "anonymous" without authentication.
+  std::string subject;
+  // "ipv4:127.0.0.1:40312".
+  std::string peer;
+};
+
+// Everything that metrics show at one moment.
+struct CoordinatorStats {
+  std::map<v1::JobState, std::int64_t> jobs;
+  std::map<v1::AttemptState, std::int64_t> attempts;
+  // By queue and why jobs wait in it: "insufficient_devices", "beyond_capacity", "behind_others",
+  // "backoff".
+  std::map<std::pair<std::string, std::string>, std::int64_t> queue;
+  struct UnfinishedJob {
+    std::string id;
+    v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+    std::int32_t attempt = 0;
+    std::int64_t epoch = 0;
+  };
+  std::vector<UnfinishedJob> unfinished;
+  std::map<v1::WorkerState, std::int64_t> workers;
+  // By worker.
+  std::map<std::string, double> heartbeat_age_seconds;
+  double start_timestamp_seconds = 0;
+};
+
+class Coordinator {
+ public:
+  using JobDone = std::function<void(absl::StatusOr<v1::Job>)>;
+  using CreateDone = std::function<void(absl::StatusOr<v1::CreateJobResponse>)>;
+  using WorkerDone = std::function<void(absl::StatusOr<v1::Worker>)>;
+
+  struct Dependencies {
+    Clock* clock = nullptr;
+    JobStore* store = nullptr;
+    const Admission* admission = nullptr;
+    Counters* counters = nullptr;
+    // The process cannot go on (the store failed). Called at most once, from any thread.
+    std::function<void(absl::Status)> on_fatal;
+  };
+
+  // Loads the store. All pointers outlive the coordinator; the store must be flushed before the
+  // coordinator is destroyed.
+  //   DATA_LOSS, UNAVAILABLE  the store cannot be read
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const Options& options,
+                                                             Dependencies dependencies);
+
+  // --- Jobs
+  //   INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED  as in job_service.proto
+  void CreateJob(const CallerIdentity& caller, const v1::CreateJobRequest& request,
+                 CreateDone done);
+  absl::StatusOr<v1::Plan> PlanJob(const CallerIdentity& caller, const v1::TrainingJob& job) const;
+  //   FAILED_PRECONDITION  the job's state does not allow it
+  void CancelJob(const CallerIdentity& caller, const JobId& job, const std::string& reason,
+                 JobDone done);
+  void SuspendJob(const CallerIdentity& caller, const JobId& job, const std::string& reason,
+                  JobDone done);
+  void ResumeJob(const CallerIdentity& caller, const JobId& job, JobDone done);
+  void RestartJob(const CallerIdentity& caller, const JobId& job, const std::string& reason,
+                  JobDone done);
+  void DeleteJob(const CallerIdentity& caller, const JobId& job,
+                 std::function<void(absl::Status)> done);
+
+  // --- Workers, for people
+  std::vector<v1::Worker> ListWorkers() const;
+  absl::StatusOr<v1::Worker> GetWorker(const WorkerId& worker) const;
+  void DrainWorker(const CallerIdentity& caller, const WorkerId& worker, bool stop_ranks,
+                   const std::string& reason, WorkerDone done);
+  void UncordonWorker(const CallerIdentity& caller, const WorkerId& worker, WorkerDone done);
+  v1::GetClusterResponse Describe() const;
+
+  // --- Workers, their streams
+  struct Session {
+    WorkerId worker;
+    std::uint64_t number = 0;
+  };
+  // The welcome is sent through `sink`. Errors as WorkerService.Connect.
+  absl::StatusOr<Session> OnHello(const v1::WorkerHello& hello, std::shared_ptr<WorkerSink> sink);
+  //   ABORTED  another stream has taken the worker's place
+  absl::Status OnMessage(const Session& session, const v1::ConnectRequest& message);
+  void OnDisconnect(const Session& session);
+
+  // --- Time
+  // Looks at every deadline and places jobs; to be called every `timing.tick_period`.
+  void Tick();
+  // Blocks until there is a job to place, `period` is over, or Stop was called (false).
+  bool WaitForWork(absl::Duration period);
+  void Stop();
+  // Takes nothing in any more (UNAVAILABLE) and closes the workers' streams; ranks go on. Ticks must have
+  // stopped, or the closed streams would count as losses.
+  void Drain();
+
+  // --- Reading
+  JobDirectory& directory() { return directory_; }
+  JobStore& store() { return *store_; }
+  [[nodiscard]] CoordinatorStats Stats() const;
+  [[nodiscard]] const std::string& incarnation() const { return incarnation_; }
+
+ private:
+  // What goes to the store together with a job's changes.
+  struct Extra {
+    std::optional<records::WorkerRecord> worker;
+    std::vector<std::pair<std::shared_ptr<WorkerSink>, v1::ConnectResponse>> messages;
+    std::function<void(absl::Status)> done;
+    JobSnapshot* snapshot = nullptr;
+  };
+  using Verb = std::function<absl::Status(JobController&)>;
+
+  Coordinator(const Options& options, Dependencies dependencies);
+  absl::Status Load();
+  void LoadJob(StoredJob stored, std::set<std::string>* expected_workers);
+  [[nodiscard]] TimePoint Now() const;
+  JobRuntime* Find(const JobId& job);
+  [[nodiscard]] absl::Status CheckServing() const;
+
+  void RunVerb(const JobId& job, const Verb& verb, JobDone done);
+  // Runs one event of a job and carries out its effects.
+  void Apply(JobRuntime& job, const std::function<void(JobController&)>& event);
+  void Apply(JobRuntime& job, const std::function<void(JobController&)>& event, Extra extra);
+  void CarryOut(JobRuntime& job, Effects effects, Extra extra);
+  void Count(const JobRuntime& job, const Effects& effects);
+  StoreBatch BatchOf(JobRuntime& job, Effects& effects, const Extra& extra);
+  void Persist(StoreBatch batch, std::function<void(absl::Status)> done);
+  void SyncAssignments(const JobRuntime& job);
+  std::shared_ptr<const v1::Job> Snapshot(JobRuntime& job);
+  void Track(const JobRuntime& job);
+  JobId NewJobId(const std::string& name);
+  std::vector<std::string> CapacityWarnings(const v1::TrainingJob& job) const;
+  absl::Status EraseJob(const JobId& job, std::function<void(absl::Status)> done);
+
+  void HandleHeartbeat(WorkerEntry& worker, const v1::Heartbeat& heartbeat);
+  void HandleReport(WorkerEntry& worker, const v1::Report& report);
+  void HandleDuplicate(WorkerEntry& worker, const v1::Report& report);
+  void DispatchReport(WorkerEntry& worker, const v1::Report& report, JobController& controller);
+  bool StoreLogs(JobRuntime& job, const v1::LogBatch& logs, Effects* effects);
+  // Null when the key names no live epoch of a job with this worker in it.
+  JobRuntime* LiveJob(const WorkerEntry& worker, const v1::EpochKey& key);
+  // `kind` is the metric's label.
+  void AnswerStale(WorkerEntry& worker, const v1::EpochKey& key, const char* kind);
+  bool Adopt(WorkerEntry& worker, const v1::WorkerHello& hello);
+  void LoseWorker(WorkerEntry& worker, const std::string& incarnation, const std::string& reason,
+                  absl::Duration silent);
+  void StopForeign(WorkerEntry& worker, const v1::EpochKey& key);
+
+  void CheckWorkers(TimePoint now);
+  void CheckJobs(TimePoint now);
+  void DeleteExpired(TimePoint now);
+  void Schedule(TimePoint now);
+  void PlaceJob(JobRuntime& job, const Placement& placement);
+  void WantSchedule();
+
+  const Options options_;
+  Clock& clock_;
+  JobStore* const store_;
+  const Admission& admission_;
+  Counters& counters_;
+  const std::function<void(absl::Status)> on_fatal_;
+  const std::string incarnation_;
+  const absl::Time start_time_;
+
+  JobDirectory directory_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  bool schedule_wanted_ = false;
+  bool draining_ = false;
+  std::map<JobId, std::unique_ptr<JobRuntime>> jobs_;
+  // Not finished; what ticks and scheduling look at.
+  std::set<JobId> unfinished_;
+  std::map<std::string, JobId> request_ids_;
+  std::map<std::pair<std::string, std::string>, std::int64_t> wait_kinds_;
+  WorkerRegistry workers_;
+  std::int64_t last_position_ = 0;
+  std::mt19937_64 random_;
+  std::optional<MonotonicTime> last_tick_;
+  MonotonicTime last_wait_reasons_;
+  MonotonicTime last_expiry_;
+};
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_COORDINATOR_COORDINATOR_H_

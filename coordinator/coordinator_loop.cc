@@ -1,0 +1,267 @@
+// Coordinator: deadlines and scheduling.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/lifecycle/job_state.h"
+#include "coordinator/queue/job_queue.h"
+#include "coordinator/store/resource_names.h"
+#include "proto/support/log.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+// A tick that comes this late means that the process itself stood still (SIGSTOP, a suspended
+// machine): workers are not to blame for what it did not hear.
+constexpr absl::Duration kOwnPause = absl::Seconds(2);
+// The head of the queue is placed in full; what is behind it gets its position as reason.
+constexpr size_t kMaxPlacedPerPass = 256;
+constexpr absl::Duration kWaitReasonPeriod = absl::Milliseconds(500);
+// Per-job series of one scrape.
+constexpr size_t kMaxJobSeries = 500;
+constexpr absl::Duration kExpiryPeriod = absl::Seconds(5);
+
+}  // namespace
+
+void Coordinator::WantSchedule() {
+  schedule_wanted_ = true;
+  wake_.notify_one();
+}
+
+bool Coordinator::WaitForWork(absl::Duration period) {
+  std::unique_lock lock(mutex_);
+  wake_.wait_for(lock, absl::ToChronoMicroseconds(period),
+                 [this] { return stopping_ || schedule_wanted_; });
+  return !stopping_;
+}
+
+void Coordinator::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopping_ = true;
+  wake_.notify_all();
+}
+
+void Coordinator::Drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  for (auto& [id, worker] : workers_.entries()) {
+    if (worker.sink != nullptr) worker.sink->Close(CheckServing());
+    worker.sink = nullptr;
+  }
+}
+
+absl::Status Coordinator::CheckServing() const {
+  if (!draining_) return absl::OkStatus();
+  return absl::UnavailableError("the coordinator is shutting down: retry");
+}
+
+void Coordinator::Tick() {
+  const std::lock_guard lock(mutex_);
+  const TimePoint now = Now();
+  if (last_tick_ && now.mono - *last_tick_ > kOwnPause) {
+    const absl::Duration pause = now.mono - *last_tick_;
+    LOG_WARNING("the coordinator stood still for %s", absl::FormatDuration(pause));
+    for (auto& [id, worker] : workers_.entries()) {
+      worker.facts.heard = worker.facts.heard + pause;
+      worker.facts.disconnected = worker.facts.disconnected + pause;
+    }
+  }
+  last_tick_ = now.mono;
+  CheckWorkers(now);
+  CheckJobs(now);
+  if (now.mono - last_expiry_ > kExpiryPeriod) {
+    last_expiry_ = now.mono;
+    DeleteExpired(now);
+  }
+  if (schedule_wanted_ || now.mono - last_wait_reasons_ > kWaitReasonPeriod) Schedule(now);
+}
+
+void Coordinator::CheckWorkers(TimePoint now) {
+  for (auto& [id, worker] : workers_.entries()) {
+    if (worker.liveness == Liveness::kLost) continue;
+    const Liveness liveness = CheckStale(now.mono, worker.facts, options_.timing);
+    if (liveness == worker.liveness) continue;
+    WantSchedule();
+    if (liveness != Liveness::kLost) {
+      if (liveness == Liveness::kSuspect) LOG_WARNING("worker %s is silent", id.value());
+      worker.liveness = liveness;
+      continue;
+    }
+    const absl::Duration silent =
+        now.mono - (worker.facts.connected ? worker.facts.heard : worker.facts.disconnected);
+    const std::string reason = absl::StrCat(
+        worker.facts.connected ? "silent for " : "its stream closed and was not back within ",
+        absl::FormatDuration(silent));
+    LoseWorker(worker, worker.record.incarnation(), reason, silent);
+  }
+}
+
+void Coordinator::CheckJobs(TimePoint now) {
+  // Apply may take jobs out of the set.
+  const std::vector<JobId> ids(unfinished_.begin(), unfinished_.end());
+  for (const JobId& id : ids) {
+    JobRuntime& job = *jobs_.at(id);
+    if (job.record.has_earliest_start() && FromTimestamp(job.record.earliest_start()) <= now.wall) {
+      schedule_wanted_ = true;
+    }
+    const bool publish = job.progress_dirty && now.mono - job.progress_published >=
+                                                   options_.timing.progress_publish_period;
+    if (job.record.phase() == records::EPOCH_PHASE_UNSPECIFIED && !publish) continue;
+    Effects effects;
+    JobController controller(job, options_, now, effects);
+    controller.OnTick();
+    if (publish && now.mono - job.progress_stored >= options_.timing.progress_store_period) {
+      effects.job_changed = true;
+      effects.attempt_changed = effects.attempt_changed || !job.attempts.empty();
+    }
+    if (publish && !effects.job_changed) {
+      // Shown, not stored: the metrics that it comes from are.
+      job.mutable_job().set_revision(job.job().revision() + 1);
+      job.progress_dirty = false;
+      job.progress_published = now.mono;
+      Persist({}, [this, snapshot = Snapshot(job),
+                   position = job.record.position()](absl::Status status) {
+        if (status.ok()) directory_.Publish(snapshot, position);
+      });
+    }
+    CarryOut(job, std::move(effects), Extra());
+  }
+}
+
+void Coordinator::DeleteExpired(TimePoint now) {
+  std::vector<JobId> expired;
+  for (const auto& [id, job] : jobs_) {
+    const std::int64_t ttl = job->job().spec().spec().limits().ttl_after_finished_seconds();
+    if (ttl > 0 && IsTerminal(job->job().state()) && !unfinished_.contains(id) &&
+        FromTimestamp(job->job().end_time()) + absl::Seconds(ttl) <= now.wall) {
+      expired.push_back(id);
+    }
+  }
+  for (const JobId& id : expired) {
+    if (absl::Status status = EraseJob(id, nullptr); !status.ok()) {
+      LOG_WARNING("%s: %s", id.value(), status.ToString());
+    }
+  }
+}
+
+void Coordinator::Schedule(TimePoint now) {
+  schedule_wanted_ = false;
+  last_wait_reasons_ = now.mono;
+  wait_kinds_.clear();
+  std::vector<QueuedDemand> queue;
+  for (const JobId& id : unfinished_) {
+    JobRuntime& job = *jobs_.at(id);
+    Effects unused;
+    if (!JobController(job, options_, now, unused).WantsPlacement()) {
+      if (job.record.has_earliest_start()) {
+        ++wait_kinds_[{job.job().spec().spec().queue(), "backoff"}];
+      }
+      continue;
+    }
+    QueuedDemand& item = queue.emplace_back();
+    const v1::JobSpec& spec = job.job().spec().spec();
+    item.entry = {id, spec.queue(), spec.priority(), job.record.position()};
+  }
+  if (queue.empty()) return;
+  std::sort(queue.begin(), queue.end(), [](const QueuedDemand& a, const QueuedDemand& b) {
+    return GoesBefore(a.entry, b.entry);
+  });
+  std::vector<QueueEntry> entries;
+  for (const QueuedDemand& item : queue) entries.push_back(item.entry);
+  const std::vector<std::int32_t> positions = QueuePositions(entries);
+
+  const size_t num_looked_at = std::min(queue.size(), kMaxPlacedPerPass);
+  for (size_t i = 0; i < num_looked_at; ++i) {
+    const JobRuntime& job = *jobs_.at(queue[i].entry.job);
+    Demand& demand = queue[i].demand;
+    demand = DemandOf(job.job().spec().spec().resources());
+    for (const std::string& worker : job.record.excluded_workers()) {
+      demand.excluded.emplace_back(worker);
+    }
+    for (const records::MemberRecord& member : job.record.members()) {
+      demand.previous.emplace_back(member.worker());
+    }
+  }
+  queue.resize(num_looked_at);
+  const std::vector<QueueDecision> decisions =
+      ScheduleQueue(std::move(queue), workers_.View(now.mono, options_.timing));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    JobRuntime& job = *jobs_.at(entries[i].job);
+    if (i < decisions.size() && decisions[i].decision.placement) {
+      PlaceJob(job, *decisions[i].decision.placement);
+      continue;
+    }
+    const std::string reason = i < decisions.size()
+                                   ? decisions[i].decision.reason
+                                   : absl::StrCat("waits behind ", i, " jobs of its cluster");
+    const bool beyond = i < decisions.size() && decisions[i].decision.beyond_capacity;
+    const bool behind = i >= decisions.size() || decisions[i].decision.behind;
+    ++wait_kinds_[{entries[i].queue, beyond   ? "beyond_capacity"
+                                     : behind ? "behind_others"
+                                              : "insufficient_devices"}];
+    // Why it waits is told, not stored: it changes with every other job.
+    Effects effects;
+    JobController controller(job, options_, now, effects);
+    controller.Wait(reason, positions[i]);
+    if (!effects.job_changed) continue;
+    job.mutable_job().set_revision(job.job().revision() + 1);
+    Persist({}, [this, snapshot = Snapshot(job),
+                 position = job.record.position()](absl::Status status) {
+      if (status.ok()) directory_.Publish(snapshot, position);
+    });
+  }
+}
+
+void Coordinator::PlaceJob(JobRuntime& job, const Placement& placement) {
+  std::vector<records::MemberRecord> members;
+  std::map<std::string, int> on_host;
+  for (size_t rank = 0; rank < placement.size(); ++rank) {
+    const WorkerEntry& worker = *workers_.Find(placement[rank]);
+    records::MemberRecord& member = members.emplace_back();
+    member.set_rank(static_cast<std::int32_t>(rank));
+    member.set_worker(worker.record.id());
+    member.set_incarnation(worker.record.incarnation());
+    member.set_host(worker.record.host());
+    member.set_address(worker.rank_address);
+    const v1::DeviceInfo& device = worker.record.device();
+    member.set_device(
+        absl::StrCat(device.type() == v1::DEVICE_TYPE_CUDA ? "cuda:" : "cpu:", device.index()));
+    member.set_local_rank(on_host[worker.record.host()]++);
+  }
+  for (records::MemberRecord& member : members) {
+    member.set_local_world_size(on_host[member.host()]);
+  }
+  if (job.job().attempt() == 0) {
+    counters_.Observe("fsdp_queue_wait_seconds",
+                      clock_.WallNow() - FromTimestamp(job.job().create_time()));
+  }
+  Apply(job, [&](JobController& controller) { controller.Place(members); });
+}
+
+CoordinatorStats Coordinator::Stats() const {
+  const std::lock_guard lock(mutex_);
+  CoordinatorStats stats;
+  for (const auto& [id, job] : jobs_) ++stats.jobs[job->job().state()];
+  for (const JobId& id : unfinished_) {
+    const JobRuntime& job = *jobs_.at(id);
+    for (const v1::Attempt& attempt : job.attempts) ++stats.attempts[attempt.state()];
+    if (stats.unfinished.size() < kMaxJobSeries) {
+      stats.unfinished.push_back(
+          {id.value(), job.job().state(), job.job().attempt(), job.job().epoch()});
+    }
+  }
+  stats.start_timestamp_seconds = absl::ToDoubleSeconds(start_time_ - absl::UnixEpoch());
+  stats.queue = wait_kinds_;
+  const MonotonicTime now = clock_.Now();
+  for (const auto& [id, worker] : workers_.entries()) {
+    ++stats.workers[DescribeWorker(worker).state()];
+    if (worker.facts.connected) {
+      stats.heartbeat_age_seconds[id.value()] = absl::ToDoubleSeconds(now - worker.facts.heard);
+    }
+  }
+  return stats;
+}
+
+}  // namespace fsdp::coordinator

@@ -1,0 +1,129 @@
+#ifndef FSDPCTL_COORDINATOR_LIFECYCLE_JOB_CONTROLLER_H_
+#define FSDPCTL_COORDINATOR_LIFECYCLE_JOB_CONTROLLER_H_
+
+// The life of one job: an event in, a transition and its effects out. No I/O, no clock, no locks:
+// the caller holds the job, gives the time and carries out the effects.
+//
+// An epoch goes FORMING (ranks assigned) -> LIVE (all joined, committed) -> ENDING (told to stop)
+// -> none (every worker released). What comes next is decided only then, so that a root cause which
+// arrives late still counts and no two epochs are alive at once.
+//
+// Callers check the EpochKey first: reports that reach this class belong to the job's current
+// epoch.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/config/options.h"
+#include "coordinator/lifecycle/job_runtime.h"
+
+namespace fsdp::coordinator {
+
+class JobController {
+ public:
+  // All arguments outlive the controller, which lives for one event.
+  JobController(JobRuntime& job, const Options& options, TimePoint now, Effects& effects);
+
+  // --- Verbs. FAILED_PRECONDITION: the job's state does not allow it (the message says which).
+  void Enqueue();
+  absl::Status Cancel(std::string_view reason);
+  absl::Status Suspend(std::string_view reason);
+  absl::Status Resume();
+  absl::Status Restart(std::string_view reason);
+  // The worker is being drained: a rank of this job on it moves with a checkpoint.
+  void Drain(const WorkerId& worker, std::string_view reason);
+
+  // --- Scheduling
+  [[nodiscard]] bool WantsPlacement() const;
+  void Wait(const std::string& reason, std::int32_t queue_position);
+  // Begins a new epoch on these workers, by rank.
+  void Place(const std::vector<records::MemberRecord>& members);
+
+  // --- Reports of ranks
+  void OnJoined(int rank, const v1::RankJoined& joined);
+  void OnRunning(int rank, const v1::RankRunning& running);
+  void OnStep(int rank, const v1::StepReport& report);
+  void OnManifest(int rank, const v1::ManifestProposal& proposal);
+  // `exit_time` is on the coordinator's wall clock.
+  void OnExited(int rank, const v1::RankExited& exited, absl::Time exit_time);
+  void OnFailure(int rank, const v1::RankFailure& failure);
+  void OnNotice(int rank, const v1::RankNotice& notice);
+  void OnDump(int rank, const v1::CollectiveDump& dump);
+  void OnPulse(int rank, const v1::RankPulse& pulse);
+  // A heartbeat says that the worker runs nothing. Believed when it stays so: the report that says
+  // why may be on its way.
+  void OnIdle(int rank);
+  void OnPut(int rank, const v1::RendezvousPut& put);
+  void OnGet(int rank, const v1::RendezvousGet& get);
+
+  // --- Membership
+  void OnWorkerLost(const WorkerId& worker, const std::string& incarnation, std::string_view reason,
+                    absl::Duration silent);
+  // The worker (re)connected in the same life. `running`: it has this epoch's rank; `has_unacked`:
+  // reports are still in its spool. Returns whether the rank may go on.
+  bool OnWorkerBack(int rank, bool running, bool has_unacked);
+
+  // Deadlines: join, stop, run time, hangs.
+  void OnTick();
+
+ private:
+  struct Blame {
+    v1::RootCause cause;
+    // May still finish by itself, so that its last lines are not lost.
+    int origin = -1;
+  };
+
+  v1::Job& job() { return job_.mutable_job(); }
+  records::MemberRecord& member(int rank) { return *job_.record.mutable_members(rank); }
+  v1::RankStatus& status(int rank) { return *job().mutable_ranks(rank); }
+  [[nodiscard]] bool InEpoch() const;
+  [[nodiscard]] bool Running() const;
+  [[nodiscard]] bool AllReleased() const;
+  [[nodiscard]] bool AllFinished() const;
+
+  void SetState(v1::JobState state, std::string_view reason);
+  v1::JobEvent& Event(std::string_view type, v1::EventSeverity severity, std::string message);
+  v1::Attempt& attempt() { return job_.attempts.back(); }
+
+  void SendStart(int rank);
+  void Commit();
+  void SendCommit(int rank);
+  void SendStop(int rank, v1::StopMode mode, std::string_view reason);
+  void SendVerdict(int rank, std::int64_t step, bool admitted, std::string reason);
+  v1::EpochKey Key(int rank) const;
+
+  // Ends the epoch because of a failure: everybody is killed at once.
+  void Fail(Blame blame);
+  // Ends the epoch because somebody wants it.
+  void StopFor(records::StopIntent intent, v1::StopMode mode, std::string_view reason);
+  void Vanished(int rank);
+  void RefineCause(int rank, const v1::RankExited& exited, absl::Time exit_time);
+  void Release(int rank, v1::RankState state);
+  void MaybeCloseEpoch();
+  void CloseEpoch();
+  void CloseAttempt(v1::AttemptState state);
+  void Succeed();
+  void AfterFailure();
+  bool DropUnusableCheckpoint(const v1::RootCause& cause);
+  void KeepNewestCheckpoints();
+  v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
+  void UpdateProgress(const v1::StepMetrics& metrics);
+  v1::StopMode GentleStop() const;
+
+  void CheckJoinDeadline();
+  void CheckStops();
+  void CheckRunTime();
+  void CheckHanging();
+  void CheckLinger();
+
+  JobRuntime& job_;
+  const Options& options_;
+  const TimePoint now_;
+  Effects& effects_;
+};
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_COORDINATOR_LIFECYCLE_JOB_CONTROLLER_H_

@@ -1,0 +1,300 @@
+// JobController: what the ranks of the current epoch report.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/lifecycle/job_controller.h"
+#include "coordinator/lifecycle/job_state.h"
+#include "coordinator/store/resource_names.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+// Weight of the newest step in the smoothed step time that the ETA comes from.
+constexpr double kStepSmoothing = 0.2;
+constexpr int kDefaultKeepLast = 2;
+constexpr int kMaxEventChars = 2000;
+
+}  // namespace
+
+void JobController::OnJoined(int rank, const v1::RankJoined& joined) {
+  if (job_.record.phase() != records::EPOCH_PHASE_FORMING) return;
+  *member(rank).mutable_joined() = joined;
+  status(rank).set_state(v1::RANK_STATE_JOINED);
+  status(rank).set_pid(joined.pid());
+  status(rank).set_memory_planned_bytes(joined.memory_planned_bytes());
+  effects_.job_changed = true;
+  if (const auto disagreement = CompareJoined(job_.record.members())) {
+    Blame blame;
+    blame.cause.set_cause(v1::FAILURE_CAUSE_RANKS_DIFFER);
+    blame.cause.set_rank(disagreement->rank);
+    blame.cause.set_worker("workers/" + member(disagreement->rank).worker());
+    blame.cause.set_message(disagreement->message);
+    return Fail(std::move(blame));
+  }
+  const auto& members = job_.record.members();
+  const auto num_joined = std::count_if(members.begin(), members.end(),
+                                        [](const auto& member) { return member.has_joined(); });
+  if (num_joined == members.size()) return Commit();
+  job().set_reason(absl::StrCat("epoch ", job().epoch(), ": ", num_joined, " of ", members.size(),
+                                " ranks have joined"));
+}
+
+void JobController::OnRunning(int rank, const v1::RankRunning& running) {
+  if (status(rank).state() == v1::RANK_STATE_STOPPING) return;
+  status(rank).set_state(v1::RANK_STATE_RUNNING);
+  job_.progressed = now_.mono;
+  effects_.job_changed = true;
+  if (rank != 0) return;
+  effects_.start = now_.mono - job_.placed;
+  job_.first_step = running.first_step();
+  attempt().set_first_step(running.first_step());
+  effects_.attempt_changed = true;
+  Event("RUNNING", v1::EVENT_SEVERITY_INFO,
+        absl::StrCat("first step ", running.first_step(), ", ready in ", running.start_seconds(),
+                     " s"));
+}
+
+void JobController::OnStep(int rank, const v1::StepReport& report) {
+  v1::RankStatus& of_rank = status(rank);
+  const v1::StepMetrics& metrics = report.metrics();
+  of_rank.set_step(std::max(of_rank.step(), metrics.step()));
+  of_rank.set_memory_peak_bytes(
+      std::max({of_rank.memory_peak_bytes(), report.memory_peak_bytes(),
+                metrics.memory_peak_bytes_by_rank().empty() ? metrics.memory_peak_bytes() : 0}));
+  job_.progress_dirty = true;
+  if (rank != 0) return;
+  job_.progressed = now_.mono;
+  job_.hang_reported = false;
+  job_.record.clear_unconfirmed_checkpoint();
+  attempt().set_last_step(std::max(attempt().last_step(), metrics.step()));
+  job_.families.assign(report.families().begin(), report.families().end());
+
+  v1::StepMetrics& entry = effects_.metrics.emplace_back(metrics);
+  entry.set_offset(++job_.last_metric);
+  entry.set_attempt(job().attempt());
+  entry.set_epoch(job().epoch());
+  if (!entry.has_time()) *entry.mutable_time() = ToTimestamp(now_.wall);
+  if (entry.memory_peak_bytes_by_rank().empty()) {
+    for (const v1::RankStatus& peer : job().ranks()) {
+      entry.add_memory_peak_bytes_by_rank(peer.memory_peak_bytes());
+    }
+  } else {
+    const int count = std::min(entry.memory_peak_bytes_by_rank_size(), job().ranks_size());
+    for (int i = 0; i < count; ++i) {
+      const std::int64_t peak = entry.memory_peak_bytes_by_rank(i);
+      status(i).set_memory_peak_bytes(std::max(status(i).memory_peak_bytes(), peak));
+    }
+  }
+  for (const std::int64_t peak : entry.memory_peak_bytes_by_rank()) {
+    entry.set_memory_peak_bytes(std::max(entry.memory_peak_bytes(), peak));
+  }
+  UpdateProgress(entry);
+}
+
+void JobController::UpdateProgress(const v1::StepMetrics& metrics) {
+  v1::Progress& progress = *job().mutable_progress();
+  progress.set_step(metrics.step());
+  progress.set_loss(metrics.loss());
+  progress.set_tokens_per_second(metrics.tokens_per_second());
+  progress.set_tokens(progress.tokens() + metrics.tokens());
+  progress.set_grad_norm(metrics.grad_norm());
+  progress.set_lr(metrics.lr());
+  progress.set_mfu(metrics.mfu());
+  progress.set_step_seconds(progress.step_seconds() == 0
+                                ? metrics.step_seconds()
+                                : progress.step_seconds() +
+                                      kStepSmoothing *
+                                          (metrics.step_seconds() - progress.step_seconds()));
+  if (metrics.has_validation_loss()) progress.set_validation_loss(metrics.validation_loss());
+  const std::int64_t remaining = progress.total_steps() - progress.step();
+  progress.set_eta_seconds(remaining > 0 ? static_cast<double>(remaining) * progress.step_seconds()
+                                         : 0);
+  *progress.mutable_update_time() = ToTimestamp(now_.wall);
+}
+
+void JobController::OnManifest(int rank, const v1::ManifestProposal& proposal) {
+  v1::CheckpointInfo checkpoint = proposal.checkpoint();
+  if (rank != 0) {
+    return SendVerdict(rank, checkpoint.step(), false, "only rank 0 publishes checkpoints");
+  }
+  checkpoint.set_epoch(job().epoch());
+  if (!checkpoint.has_create_time()) *checkpoint.mutable_create_time() = ToTimestamp(now_.wall);
+  if (checkpoint.world_size() == 0) checkpoint.set_world_size(job_.record.members_size());
+  std::erase_if(job_.checkpoints,
+                [&](const v1::CheckpointInfo& old) { return old.step() == checkpoint.step(); });
+  job_.checkpoints.push_back(checkpoint);
+  effects_.checkpoints.push_back(checkpoint);
+  *job().mutable_checkpoint() = checkpoint;
+  job_.record.set_unconfirmed_checkpoint(checkpoint.step());
+  Event("CHECKPOINT_PUBLISHED", v1::EVENT_SEVERITY_INFO,
+        absl::StrCat("step ", checkpoint.step(), " at ", checkpoint.path()))
+      .set_step(checkpoint.step());
+  KeepNewestCheckpoints();
+  SendVerdict(rank, checkpoint.step(), true, "");
+}
+
+// The list follows the same retention as rank 0 on disk: the newest N, every M-th step, the best
+// one.
+void JobController::KeepNewestCheckpoints() {
+  const v1::CheckpointSpec& spec = job().spec().spec().checkpoint();
+  const int keep = spec.has_keep_last() ? spec.keep_last() : kDefaultKeepLast;
+  if (keep == 0) return;
+  const v1::CheckpointInfo* best = nullptr;
+  for (const v1::CheckpointInfo& checkpoint : job_.checkpoints) {
+    if (checkpoint.has_validation_loss() &&
+        (best == nullptr || checkpoint.validation_loss() < best->validation_loss())) {
+      best = &checkpoint;
+    }
+  }
+  const std::int64_t best_step = spec.keep_best() && best != nullptr ? best->step() : -1;
+  const auto num_old = static_cast<std::ptrdiff_t>(job_.checkpoints.size()) - keep;
+  std::vector<v1::CheckpointInfo> kept;
+  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(job_.checkpoints.size()); ++i) {
+    const v1::CheckpointInfo& checkpoint = job_.checkpoints[i];
+    const bool every =
+        spec.keep_every_steps() > 0 && checkpoint.step() % spec.keep_every_steps() == 0;
+    if (i >= num_old || every || checkpoint.step() == best_step) {
+      kept.push_back(checkpoint);
+    } else {
+      effects_.dropped_checkpoints.push_back(checkpoint.step());
+    }
+  }
+  job_.checkpoints = std::move(kept);
+}
+
+void JobController::OnExited(int rank, const v1::RankExited& exited, absl::Time exit_time) {
+  if (member(rank).released()) return;
+  *member(rank).mutable_exited() = exited;
+  Release(rank, v1::RANK_STATE_EXITED);
+  status(rank).set_step(std::max(status(rank).step(), exited.last_step()));
+  if (job_.record.phase() == records::EPOCH_PHASE_ENDING) {
+    RefineCause(rank, exited, exit_time);
+    return MaybeCloseEpoch();
+  }
+  if (exited.finished()) {
+    if (!job_.first_finish) job_.first_finish = now_.mono;
+    if (!AllFinished()) return;
+    job_.record.set_phase(records::EPOCH_PHASE_ENDING);
+    return MaybeCloseEpoch();
+  }
+  effects_.detection = std::max(absl::ZeroDuration(), now_.wall - exit_time);
+  Fail({.cause = CauseOfExit(rank, exited), .origin = -1});
+}
+
+void JobController::OnFailure(int rank, const v1::RankFailure& failure) {
+  if (!job_.live[rank].failure) job_.live[rank].failure = failure;
+  Blame blame;
+  v1::RootCause& cause = blame.cause;
+  const bool blames_peer =
+      failure.has_peer() && failure.peer() >= 0 && failure.peer() < job_.record.members_size();
+  const int culprit = blames_peer ? failure.peer() : rank;
+  cause.set_cause(failure.cause() == v1::FAILURE_CAUSE_UNSPECIFIED ? v1::FAILURE_CAUSE_RANK_FAILED
+                                                                   : failure.cause());
+  cause.set_rank(culprit);
+  cause.set_worker("workers/" + member(culprit).worker());
+  cause.set_epoch(job().epoch());
+  cause.set_step(failure.step());
+  cause.set_collective(failure.collective());
+  cause.set_message(absl::StrCat(blames_peer ? absl::StrCat("rank ", rank, " lost rank ", culprit)
+                                             : absl::StrCat("rank ", rank),
+                                 " on ", member(rank).worker(), ": ", failure.message()));
+  if (Running()) {
+    blame.origin = failure.cause() == v1::FAILURE_CAUSE_COMMUNICATION ? -1 : rank;
+    return Fail(std::move(blame));
+  }
+  // A rank's own trouble explains what its peers saw of it.
+  v1::RootCause& known = *job_.record.mutable_ending_cause();
+  if (job_.record.intent() == records::STOP_INTENT_UNSPECIFIED &&
+      known.cause() == v1::FAILURE_CAUSE_COMMUNICATION &&
+      cause.cause() != v1::FAILURE_CAUSE_COMMUNICATION) {
+    known = cause;
+    *job().mutable_root_cause() = cause;
+    job().set_cause(cause.cause());
+    Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message()).set_rank(rank);
+  }
+}
+
+void JobController::OnNotice(int rank, const v1::RankNotice& notice) {
+  v1::JobEvent& event =
+      Event(notice.type().empty() ? "NOTICE" : notice.type(),
+            notice.severity() == v1::EVENT_SEVERITY_UNSPECIFIED ? v1::EVENT_SEVERITY_INFO
+                                                                : notice.severity(),
+            notice.message().substr(0, kMaxEventChars));
+  event.set_rank(rank);
+  event.set_worker(status(rank).worker());
+  if (notice.step() > 0) event.set_step(notice.step());
+}
+
+void JobController::OnDump(int rank, const v1::CollectiveDump& dump) {
+  std::string text = "recent collectives:";
+  const int first = std::max(0, dump.records_size() - 8);
+  for (int i = first; i < dump.records_size(); ++i) {
+    const v1::CollectiveRecord& record = dump.records(i);
+    absl::StrAppend(&text, " #", record.sequence(), " ", record.operation(), " ", record.unit(),
+                    " ", v1::CollectiveState_Name(record.state()).substr(17), ";");
+  }
+  for (const std::string& stack : dump.stacks()) absl::StrAppend(&text, "\n", stack);
+  v1::JobEvent& event =
+      Event("COLLECTIVE_DUMP", v1::EVENT_SEVERITY_INFO, text.substr(0, kMaxEventChars));
+  event.set_rank(rank);
+  event.set_worker(status(rank).worker());
+}
+
+void JobController::OnPulse(int rank, const v1::RankPulse& pulse) {
+  LiveRank& live = job_.live[rank];
+  live.idle_since.reset();
+  std::string bytes = pulse.SerializeAsString();
+  if (!live.pulse || bytes != live.pulse_bytes) {
+    live.pulse = RankPulseView{pulse, now_.mono};
+    live.pulse_bytes = std::move(bytes);
+  }
+  v1::RankStatus& of_rank = status(rank);
+  if (pulse.step() > of_rank.step()) {
+    of_rank.set_step(pulse.step());
+    job_.progressed = now_.mono;
+    job_.progress_dirty = true;
+  }
+  if (of_rank.state() == v1::RANK_STATE_ASSIGNED) {
+    of_rank.set_state(v1::RANK_STATE_STARTING);
+    job_.progress_dirty = true;
+  }
+}
+
+void JobController::OnPut(int rank, const v1::RendezvousPut& put) {
+  if (!Running()) return;
+  std::vector<int> waiters;
+  const absl::Status stored = job_.rendezvous.Put(
+      put.name(), put.value(), static_cast<size_t>(job_.record.members_size()), &waiters);
+  if (!stored.ok()) {
+    Blame blame;
+    blame.cause.set_cause(v1::FAILURE_CAUSE_RANK_FAILED);
+    blame.cause.set_rank(rank);
+    blame.cause.set_worker("workers/" + member(rank).worker());
+    blame.cause.set_message(absl::StrCat("rank ", rank, ": ", stored.message()));
+    return Fail(std::move(blame));
+  }
+  effects_.rendezvous.emplace_back(put.name(), put.value());
+  for (const int waiter : waiters) {
+    v1::RendezvousGet get;
+    get.set_name(put.name());
+    OnGet(waiter, get);
+  }
+}
+
+void JobController::OnGet(int rank, const v1::RendezvousGet& get) {
+  if (!Running()) return;
+  const std::string* value = job_.rendezvous.Get(rank, get.name());
+  if (value == nullptr) return;
+  // No waiting for the disk: a value that is lost with the coordinator is put again by its owner.
+  Outgoing& out = effects_.at_once.emplace_back();
+  out.worker = WorkerId(member(rank).worker());
+  out.incarnation = member(rank).incarnation();
+  v1::RendezvousValue* answer = out.message.mutable_rendezvous_value();
+  *answer->mutable_key() = Key(rank);
+  answer->set_name(get.name());
+  answer->set_value(*value);
+}
+
+}  // namespace fsdp::coordinator

@@ -1,0 +1,105 @@
+#ifndef FSDPCTL_COORDINATOR_LIFECYCLE_JOB_RUNTIME_H_
+#define FSDPCTL_COORDINATOR_LIFECYCLE_JOB_RUNTIME_H_
+
+// One job as the coordinator holds it, and what a step of its life asks of the outside.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "coordinator/membership/hang_rule.h"
+#include "coordinator/rendezvous/rendezvous.h"
+#include "coordinator/store/job_store.h"
+#include "fsdp/v1/worker_service.pb.h"
+#include "proto/support/clock.h"
+
+namespace fsdp::coordinator {
+
+struct TimePoint {
+  MonotonicTime mono;
+  absl::Time wall;
+};
+
+// A rank of the current epoch: what need not outlive the coordinator.
+struct LiveRank {
+  std::optional<RankPulseView> pulse;
+  std::string pulse_bytes;
+  // The first failure it reported itself.
+  std::optional<v1::RankFailure> failure;
+  std::optional<MonotonicTime> stop_sent;
+  v1::StopMode stop_mode = v1::STOP_MODE_UNSPECIFIED;
+  // Since when its worker's heartbeats have said that it runs nothing.
+  std::optional<MonotonicTime> idle_since;
+};
+
+struct JobRuntime {
+  records::JobRecord record;
+  std::vector<v1::Attempt> attempts;
+  // Durable ones, oldest first.
+  std::vector<v1::CheckpointInfo> checkpoints;
+  std::int64_t last_log = 0;
+  std::int64_t last_metric = 0;
+
+  // Of the current epoch, by rank.
+  std::vector<LiveRank> live;
+  RendezvousTable rendezvous;
+  MonotonicTime placed;
+  MonotonicTime progressed;
+  std::optional<MonotonicTime> first_finish;
+  std::int64_t first_step = 0;
+  // When the ranks were told to stop after a failure, on the wall clock that exits are compared
+  // with.
+  absl::Time stop_sent_wall = absl::InfiniteFuture();
+  bool hang_reported = false;
+  bool linger_killed = false;
+  std::vector<v1::FamilyVerdict> families;
+
+  // A failure whose recovery is being timed.
+  std::optional<MonotonicTime> failed_at;
+  bool progress_dirty = false;
+  MonotonicTime progress_published;
+  MonotonicTime progress_stored;
+
+  [[nodiscard]] const v1::Job& job() const { return record.job(); }
+  [[nodiscard]] v1::Job& mutable_job() { return *record.mutable_job(); }
+};
+
+struct Outgoing {
+  WorkerId worker;
+  // The life of the worker that it is meant for; another one does not get it.
+  std::string incarnation;
+  v1::ConnectResponse message;
+};
+
+struct Effects {
+  // Aborts: every millisecond counts and repeating them does no harm.
+  std::vector<Outgoing> at_once;
+  // Sent when everything below is on disk.
+  std::vector<Outgoing> when_durable;
+
+  bool job_changed = false;
+  // The newest attempt.
+  bool attempt_changed = false;
+  std::vector<v1::JobEvent> events;
+  std::vector<v1::CheckpointInfo> checkpoints;
+  std::vector<std::int64_t> dropped_checkpoints;
+  std::vector<v1::LogEntry> logs;
+  std::vector<v1::StepMetrics> metrics;
+  std::vector<std::pair<std::string, std::string>> rendezvous;
+  bool rendezvous_cleared = false;
+
+  // Workers came free, or the job wants to be placed.
+  bool reschedule = false;
+  // For metrics.
+  std::optional<v1::FailureCause> restart_cause;
+  std::optional<absl::Duration> detection;
+  std::optional<absl::Duration> recovery;
+  // From placement to the first step.
+  std::optional<absl::Duration> start;
+};
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_COORDINATOR_LIFECYCLE_JOB_RUNTIME_H_

@@ -1,0 +1,125 @@
+// fsdp-coordinator: flags to options, signals to a drain. All else is in the library.
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/time/time.h"
+#include "coordinator/config/options.h"
+#include "coordinator/rpc/server.h"
+#include "coordinator/version.h"
+#include "proto/support/log.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:7070",
+          "HOST:PORT of the gRPC services; port 0: a free one");
+ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9464",
+          "HOST:PORT of the Prometheus endpoint; empty: none");
+ABSL_FLAG(std::string, state_dir, "", "directory that jobs are kept in (created when missing)");
+ABSL_FLAG(std::string, port_file, "",
+          "file to write {\"grpc\":…,\"metrics\":…,\"pid\":…} to once serving");
+ABSL_FLAG(bool, insecure, false, "allow addresses that other machines reach, without encryption");
+ABSL_FLAG(bool, reflection, true, "gRPC server reflection");
+ABSL_FLAG(bool, verbose, false, "log debug lines");
+ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(1), "how often workers report");
+ABSL_FLAG(absl::Duration, suspect_after, absl::Seconds(5), "silent workers become SUSPECT");
+ABSL_FLAG(absl::Duration, lost_after, absl::Seconds(10), "silent workers become LOST");
+ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(1),
+          "a worker whose stream closed is LOST unless it is back by then");
+ABSL_FLAG(absl::Duration, adoption_grace, absl::Seconds(20),
+          "after a start: workers of running jobs may take this long to come back");
+ABSL_FLAG(absl::Duration, hang_abort, absl::Seconds(30),
+          "least time after which a pending collective is a hang");
+ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(5), "at SIGTERM: time for open calls");
+
+namespace {
+
+// "--state-dir" as well as "--state_dir".
+std::vector<std::string> WithUnderscores(int argc, char** argv) {
+  std::vector<std::string> arguments(argv, argv + argc);
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    for (size_t i = 2; i < argument.size() && argument[i] != '='; ++i) {
+      if (argument[i] == '-') argument[i] = '_';
+    }
+  }
+  return arguments;
+}
+
+fsdp::coordinator::Options OptionsFromFlags() {
+  fsdp::coordinator::Options options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.state_dir = absl::GetFlag(FLAGS_state_dir);
+  options.port_file = absl::GetFlag(FLAGS_port_file);
+  options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.reflection = absl::GetFlag(FLAGS_reflection);
+  options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  options.timing.heartbeat_period = absl::GetFlag(FLAGS_heartbeat);
+  options.timing.suspect_after = absl::GetFlag(FLAGS_suspect_after);
+  options.timing.lost_after = absl::GetFlag(FLAGS_lost_after);
+  options.timing.stream_grace = absl::GetFlag(FLAGS_stream_grace);
+  options.timing.adoption_grace = absl::GetFlag(FLAGS_adoption_grace);
+  options.hang.abort_floor = absl::GetFlag(FLAGS_hang_abort);
+  return options;
+}
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "fsdp-coordinator: %s\n", std::string(status.message()).c_str());
+  const bool usage = absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
+  return usage ? 2 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "The coordinator of a training cluster: takes jobs, places them on workers, keeps them "
+      "going.\n"
+      "  fsdp-coordinator --state-dir=/var/lib/fsdp-coordinator\n"
+      "  fsdp-coordinator --state-dir=./state --listen=127.0.0.1:0 --port-file=./ports.json");
+  std::vector<std::string> arguments = WithUnderscores(argc, argv);
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  const std::vector<char*> rest =
+      absl::ParseCommandLine(static_cast<int>(pointers.size()), pointers.data());
+  if (rest.size() > 1) {
+    return Fail(absl::InvalidArgumentError(std::string("unexpected argument '") + rest[1] +
+                                           "': see --help"));
+  }
+  if (absl::GetFlag(FLAGS_verbose)) fsdp::SetLogLevel(fsdp::LogLevel::kDebug);
+
+  // Every thread inherits the mask; this one waits for the signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  const fsdp::coordinator::Options options = OptionsFromFlags();
+  auto server = fsdp::coordinator::Server::Start(options, [](absl::Status status) {
+    LOG_ERROR("cannot go on: %s", status.ToString());
+    kill(getpid(), SIGUSR1);
+  });
+  if (!server.ok()) return Fail(server.status());
+  LOG_INFO("fsdp-coordinator %s serves at port %d, metrics at port %d", fsdp::coordinator::kVersion,
+           (*server)->port(), (*server)->metrics_port());
+  if (!options.port_file.empty()) {
+    const absl::Status written = fsdp::coordinator::WritePortFile(
+        options.port_file, (*server)->port(), (*server)->metrics_port());
+    if (!written.ok()) return Fail(written);
+  }
+
+  int received = 0;
+  sigwait(&signals, &received);
+  LOG_INFO("%s: draining", received == SIGUSR1 ? "store failure" : strsignal(received));
+  (*server)->Drain();
+  return received == SIGUSR1 ? 1 : 0;
+}

@@ -1,0 +1,72 @@
+#include "coordinator/metrics/exposition.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/version.h"
+#include "prometheus/exposer.h"
+#include "proto/support/metric_family.h"
+#include "proto/support/metric_table.h"
+
+namespace fsdp::coordinator {
+
+std::vector<prometheus::MetricFamily> CoordinatorCollectable::Collect() const {
+  const CoordinatorStats stats = coordinator_.Stats();
+  MetricFamilies families;
+  for (const auto& [state, count] : stats.jobs) {
+    families.Add("fsdp_jobs", {MetricLabelValue(v1::JobState_Name(state), "JOB_STATE_")},
+                 static_cast<double>(count));
+  }
+  for (const auto& job : stats.unfinished) {
+    families.Add("fsdp_job_state",
+                 {job.id, MetricLabelValue(v1::JobState_Name(job.state), "JOB_STATE_")}, 1);
+  }
+  for (const auto& job : stats.unfinished) {
+    families.Add("fsdp_job_attempt", {job.id}, static_cast<double>(job.attempt));
+  }
+  for (const auto& job : stats.unfinished) {
+    families.Add("fsdp_job_epoch", {job.id}, static_cast<double>(job.epoch));
+  }
+  for (const auto& [state, count] : stats.attempts) {
+    families.Add("fsdp_attempts",
+                 {MetricLabelValue(v1::AttemptState_Name(state), "ATTEMPT_STATE_")},
+                 static_cast<double>(count));
+  }
+  for (const auto& [key, count] : stats.queue) {
+    families.Add("fsdp_queue_depth", {key.first, key.second}, static_cast<double>(count));
+  }
+  for (const auto& [state, count] : stats.workers) {
+    families.Add("fsdp_workers", {MetricLabelValue(v1::WorkerState_Name(state), "WORKER_STATE_")},
+                 static_cast<double>(count));
+  }
+  for (const auto& [worker, age] : stats.heartbeat_age_seconds) {
+    families.Add("fsdp_worker_heartbeat_age_seconds", {worker}, age);
+  }
+  counters_.AddTo(&families);
+  families.Add("fsdp_build_info", {kVersion}, 1);
+  families.Add("fsdp_start_timestamp_seconds", {}, stats.start_timestamp_seconds);
+  return families.Take();
+}
+
+MetricsEndpoint::MetricsEndpoint() = default;
+MetricsEndpoint::~MetricsEndpoint() = default;
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
+    const std::string& address, std::shared_ptr<prometheus::Collectable> collectable) {
+  auto endpoint = std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint());
+  endpoint->collectable_ = std::move(collectable);
+  // prometheus-cpp throws when it cannot bind.
+  try {
+    endpoint->exposer_ = std::make_unique<prometheus::Exposer>(address, 1);
+    endpoint->exposer_->RegisterCollectable(endpoint->collectable_);
+    endpoint->port_ = endpoint->exposer_->GetListeningPorts().front();
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics at ", address, ": ",
+                                               error.what(),
+                                               "; give --metrics-listen a free address"));
+  }
+  return endpoint;
+}
+
+}  // namespace fsdp::coordinator

@@ -1,0 +1,37 @@
+#ifndef FSDPCTL_COORDINATOR_RPC_JOB_STREAMS_H_
+#define FSDPCTL_COORDINATOR_RPC_JOB_STREAMS_H_
+
+// The four streams of JobService, as pull streams.
+
+#include <atomic>
+#include <functional>
+
+#include "coordinator/events/job_directory.h"
+#include "coordinator/rpc/stream_pump.h"
+#include "coordinator/store/job_store.h"
+#include "fsdp/v1/job_service.pb.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace fsdp::coordinator {
+
+struct StreamContext {
+  JobDirectory* directory = nullptr;
+  JobStore* store = nullptr;
+  StreamPump* pump = nullptr;
+  const std::atomic<bool>* draining = nullptr;
+  // Told the end of a stream, for metrics.
+  std::function<void(const absl::Status&)> on_end;
+};
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatch(StreamContext context,
+                                                           const v1::WatchJobRequest& request);
+grpc::ServerWriteReactor<v1::StreamEventsResponse>* StartEvents(
+    StreamContext context, const v1::StreamEventsRequest& request);
+grpc::ServerWriteReactor<v1::StreamLogsResponse>* StartLogs(StreamContext context,
+                                                            const v1::StreamLogsRequest& request);
+grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StartMetrics(
+    StreamContext context, const v1::StreamMetricsRequest& request);
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_COORDINATOR_RPC_JOB_STREAMS_H_

@@ -1,0 +1,49 @@
+#ifndef FSDPCTL_COORDINATOR_RPC_SERVER_H_
+#define FSDPCTL_COORDINATOR_RPC_SERVER_H_
+
+// The whole coordinator as a process part: store, core, ticker, gRPC server with health and
+// reflection, metrics endpoint. Used by main() and by tests.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "coordinator/config/options.h"
+#include "coordinator/coordinator.h"
+#include "proto/support/clock.h"
+
+namespace fsdp::coordinator {
+
+class Server {
+ public:
+  // Opens the store, loads it and serves. `admission` null: the specification's. `on_fatal` is
+  // called when the process cannot go on.
+  //   INVALID_ARGUMENT, FAILED_PRECONDITION  as ValidateOptions and SqliteStore::Open
+  //   UNAVAILABLE  an address cannot be bound
+  //   DATA_LOSS    the store is corrupt
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
+                                                       std::function<void(absl::Status)> on_fatal,
+                                                       const Admission* admission = nullptr,
+                                                       Clock* clock = nullptr);
+  // As Drain.
+  virtual ~Server() = default;
+
+  // Health says NOT_SERVING, open streams end with UNAVAILABLE, calls may finish until
+  // `options.drain_timeout`, the store is flushed. Ranks go on. Idempotent.
+  virtual void Drain() = 0;
+
+  [[nodiscard]] virtual int port() const = 0;
+  // 0: no endpoint.
+  [[nodiscard]] virtual int metrics_port() const = 0;
+  virtual Coordinator& coordinator() = 0;
+  virtual Counters& counters() = 0;
+};
+
+// {"grpc":7070,"metrics":9464,"pid":123}, written beside and renamed.
+absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_port);
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_COORDINATOR_RPC_SERVER_H_

@@ -1,0 +1,238 @@
+#include "coordinator/schedule/gang_scheduler.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+constexpr size_t kHoldersNamed = 3;
+
+// "node-9" before "node-10".
+bool NaturalLess(const std::string& a, const std::string& b) {
+  size_t i = 0;
+  size_t j = 0;
+  const auto is_digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      size_t end_i = i;
+      size_t end_j = j;
+      while (end_i < a.size() && is_digit(a[end_i])) ++end_i;
+      while (end_j < b.size() && is_digit(b[end_j])) ++end_j;
+      while (i < end_i && a[i] == '0') ++i;
+      while (j < end_j && b[j] == '0') ++j;
+      if (end_i - i != end_j - j) return end_i - i < end_j - j;
+      if (const int order = a.compare(i, end_i - i, b, j, end_j - j); order != 0) return order < 0;
+      i = end_i;
+      j = end_j;
+      continue;
+    }
+    if (a[i] != b[j]) return a[i] < b[j];
+    ++i;
+    ++j;
+  }
+  if (a.size() - i != b.size() - j) return a.size() - i < b.size() - j;
+  return a < b;
+}
+
+struct NaturalOrder {
+  bool operator()(const std::string& a, const std::string& b) const { return NaturalLess(a, b); }
+};
+
+using Hosts = std::map<std::string, std::vector<const WorkerView*>, NaturalOrder>;
+
+bool Suits(const Demand& demand, const WorkerView& worker) {
+  return worker.device == demand.device && std::find(demand.excluded.begin(), demand.excluded.end(),
+                                                     worker.id) == demand.excluded.end();
+}
+
+bool IsFree(const WorkerView& worker) { return worker.placeable && worker.held_by.empty(); }
+
+Hosts ByHost(const Demand& demand, const ClusterView& view, bool free_only) {
+  Hosts hosts;
+  for (const WorkerView& worker : view.workers) {
+    if (!Suits(demand, worker)) continue;
+    if (free_only ? IsFree(worker) : worker.capacity) hosts[worker.host].push_back(&worker);
+  }
+  for (auto& [host, workers] : hosts) {
+    std::sort(workers.begin(), workers.end(), [](const WorkerView* a, const WorkerView* b) {
+      return std::pair(a->device_index, a->id) < std::pair(b->device_index, b->id);
+    });
+  }
+  return hosts;
+}
+
+bool Fits(const Demand& demand, const Hosts& hosts) {
+  int nodes = 0;
+  int workers = 0;
+  for (const auto& [host, list] : hosts) {
+    workers += static_cast<int>(list.size());
+    nodes += static_cast<int>(list.size()) >= demand.devices_per_node ? 1 : 0;
+  }
+  return demand.any_node ? workers >= demand.world_size() : nodes >= demand.nodes;
+}
+
+// The last epoch's workers, when each of them is free: ranks stay where they were.
+std::optional<Placement> SamePlacement(const Demand& demand, const Hosts& hosts) {
+  if (demand.previous.size() != static_cast<size_t>(demand.world_size())) return std::nullopt;
+  std::set<WorkerId> available;
+  for (const auto& [host, list] : hosts) {
+    for (const WorkerView* worker : list) available.insert(worker->id);
+  }
+  for (const WorkerId& id : demand.previous) {
+    if (!available.contains(id)) return std::nullopt;
+  }
+  return demand.previous;
+}
+
+// Hosts that are filled exactly or are the fullest go first, so that empty hosts stay whole for
+// others; the ranks are then laid out by host name.
+Placement NodePlacement(const Demand& demand, const Hosts& hosts) {
+  std::vector<const Hosts::value_type*> candidates;
+  for (const auto& host : hosts) {
+    if (static_cast<int>(host.second.size()) >= demand.devices_per_node)
+      candidates.push_back(&host);
+  }
+  std::stable_sort(candidates.begin(), candidates.end(), [](const auto* a, const auto* b) {
+    return a->second.size() < b->second.size();
+  });
+  candidates.resize(demand.nodes);
+  std::sort(candidates.begin(), candidates.end(),
+            [](const auto* a, const auto* b) { return NaturalLess(a->first, b->first); });
+  Placement placement;
+  for (const auto* host : candidates) {
+    for (int i = 0; i < demand.devices_per_node; ++i) placement.push_back(host->second[i]->id);
+  }
+  return placement;
+}
+
+Placement AnyNodePlacement(const Demand& demand, const Hosts& hosts) {
+  Placement placement;
+  for (const auto& [host, list] : hosts) {
+    for (const WorkerView* worker : list) {
+      if (placement.size() < static_cast<size_t>(demand.world_size())) {
+        placement.push_back(worker->id);
+      }
+    }
+  }
+  return placement;
+}
+
+std::string DeviceWord(v1::DeviceType device) {
+  return device == v1::DEVICE_TYPE_CUDA ? "cuda" : "cpu";
+}
+
+std::string Holders(const Demand& demand, const ClusterView& view) {
+  std::map<std::string, int> held;
+  std::map<std::string, int> unusable;
+  for (const WorkerView& worker : view.workers) {
+    if (worker.device != demand.device) continue;
+    if (!Suits(demand, worker)) {
+      ++unusable["excluded after failures"];
+    } else if (!worker.held_by.empty()) {
+      ++held[worker.held_by];
+    } else if (!worker.placeable && !worker.why_not.empty()) {
+      ++unusable[worker.why_not];
+    }
+  }
+  std::string text;
+  size_t named = 0;
+  for (const auto& [job, count] : held) {
+    if (named++ == kHoldersNamed) {
+      absl::StrAppend(&text, "; ", held.size() - kHoldersNamed, " more jobs hold the rest");
+      break;
+    }
+    absl::StrAppend(&text, "; ", job, " holds ", count);
+  }
+  for (const auto& [why, count] : unusable) absl::StrAppend(&text, "; ", count, " ", why);
+  return text;
+}
+
+std::string WaitReason(const Demand& demand, const ClusterView& view, bool beyond_capacity) {
+  int free = 0;
+  int total = 0;
+  for (const WorkerView& worker : view.workers) {
+    if (!Suits(demand, worker) || !worker.capacity) continue;
+    ++total;
+    free += IsFree(worker) ? 1 : 0;
+  }
+  const std::string shape =
+      demand.any_node || demand.world_size() == 1
+          ? ""
+          : absl::StrCat(" (", demand.nodes, demand.nodes == 1 ? " node x " : " nodes x ",
+                         demand.devices_per_node, ")");
+  std::string reason = absl::StrCat("needs ", demand.world_size(), " ", DeviceWord(demand.device),
+                                    demand.world_size() == 1 ? " worker" : " workers", shape, ": ",
+                                    free, " free of ", total);
+  if (beyond_capacity) absl::StrAppend(&reason, ", the cluster is too small for it");
+  return reason + Holders(demand, view);
+}
+
+}  // namespace
+
+Demand DemandOf(const v1::ResourceSpec& resources) {
+  Demand demand;
+  demand.nodes = resources.has_nodes() ? resources.nodes() : 1;
+  demand.devices_per_node = resources.has_devices_per_node() ? resources.devices_per_node() : 1;
+  demand.device =
+      resources.device() == v1::DEVICE_TYPE_UNSPECIFIED ? v1::DEVICE_TYPE_CPU : resources.device();
+  demand.any_node = resources.any_node();
+  return demand;
+}
+
+PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view) {
+  PlacementDecision decision;
+  const Hosts free = ByHost(demand, view, /*free_only=*/true);
+  if (Fits(demand, free)) {
+    decision.placement = SamePlacement(demand, free);
+    if (!decision.placement) {
+      decision.placement =
+          demand.any_node ? AnyNodePlacement(demand, free) : NodePlacement(demand, free);
+    }
+    return decision;
+  }
+  decision.beyond_capacity = !Fits(demand, ByHost(demand, view, /*free_only=*/false));
+  decision.reason = WaitReason(demand, view, decision.beyond_capacity);
+  return decision;
+}
+
+std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, ClusterView view) {
+  std::sort(queue.begin(), queue.end(), [](const QueuedDemand& a, const QueuedDemand& b) {
+    return GoesBefore(a.entry, b.entry);
+  });
+  std::map<WorkerId, WorkerView*> by_id;
+  for (WorkerView& worker : view.workers) by_id[worker.id] = &worker;
+  std::map<v1::DeviceType, std::string> blocked_by;
+  std::vector<QueueDecision> decisions;
+  for (const QueuedDemand& item : queue) {
+    QueueDecision& result = decisions.emplace_back();
+    result.job = item.entry.job;
+    result.decision = PlaceGang(item.demand, view);
+    const auto blocker = blocked_by.find(item.demand.device);
+    if (blocker != blocked_by.end()) {
+      if (result.decision.placement) {
+        result.decision.reason =
+            absl::StrCat("needs ", item.demand.world_size(), " ", DeviceWord(item.demand.device),
+                         " workers, which are ", "free, but waits behind ", blocker->second);
+      }
+      result.decision.behind = true;
+      result.decision.placement.reset();
+      continue;
+    }
+    if (result.decision.placement) {
+      for (const WorkerId& id : *result.decision.placement) {
+        by_id.at(id)->held_by = absl::StrCat("jobs/", item.entry.job.value());
+      }
+    } else if (!result.decision.beyond_capacity) {
+      blocked_by[item.demand.device] = absl::StrCat("jobs/", item.entry.job.value());
+    }
+  }
+  return decisions;
+}
+
+}  // namespace fsdp::coordinator

@@ -1,0 +1,83 @@
+#ifndef FSDPCTL_COORDINATOR_SCHEDULE_GANG_SCHEDULER_H_
+#define FSDPCTL_COORDINATOR_SCHEDULE_GANG_SCHEDULER_H_
+
+// Where a job's ranks go: all of them, or none and a reason with numbers. Pure and deterministic.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/queue/job_queue.h"
+#include "fsdp/v1/job.pb.h"
+#include "proto/support/ids.h"
+
+namespace fsdp::coordinator {
+
+struct WorkerView {
+  WorkerId id;
+  std::string host;
+  v1::DeviceType device = v1::DEVICE_TYPE_CPU;
+  int device_index = 0;
+  // Connected, not cordoned, device usable. Not placeable and not lost: `why_not` says why.
+  bool placeable = false;
+  std::string why_not;
+  // Could be placeable again soon (busy, suspect, recently lost): counts as capacity.
+  bool capacity = true;
+  // "jobs/{id}" that holds it; empty: free.
+  std::string held_by;
+};
+
+struct ClusterView {
+  std::vector<WorkerView> workers;
+};
+
+struct Demand {
+  int nodes = 1;
+  int devices_per_node = 1;
+  v1::DeviceType device = v1::DEVICE_TYPE_CPU;
+  bool any_node = false;
+  // Never used for this job.
+  std::vector<WorkerId> excluded;
+  // The workers of its last epoch by rank; used again, in this order, when they are all free.
+  std::vector<WorkerId> previous;
+
+  [[nodiscard]] int world_size() const { return nodes * devices_per_node; }
+};
+
+Demand DemandOf(const v1::ResourceSpec& resources);
+
+// The worker of each rank: ranks of one host are contiguous, hosts in the order of their names
+// (numbers in names by value), devices by index.
+using Placement = std::vector<WorkerId>;
+
+struct PlacementDecision {
+  // Empty: not now.
+  std::optional<Placement> placement;
+  // Why not, in numbers: "needs 4 cpu workers (2 nodes x 2), 3 free; jobs/a holds 2".
+  std::string reason;
+  // The cluster as a whole is too small, however free it were.
+  bool beyond_capacity = false;
+  // There would be room, were it its turn.
+  bool behind = false;
+};
+
+PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view);
+
+struct QueueDecision {
+  JobId job;
+  PlacementDecision decision;
+};
+
+struct QueuedDemand {
+  QueueEntry entry;
+  Demand demand;
+};
+
+// Walks the queue in order and places what fits, taking the workers out of the view as it goes. A
+// job that has to wait holds back later jobs of the same device type, so that a large gang is not
+// starved by small ones; one that the cluster cannot hold at all does not.
+std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, ClusterView view);
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_COORDINATOR_SCHEDULE_GANG_SCHEDULER_H_

@@ -1,0 +1,487 @@
+#include "coordinator/store/sqlite_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <future>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "coordinator/store/resource_names.h"
+#include "proto/support/log.h"
+#include "proto/support/status.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+constexpr std::int64_t kApplicationId = 0x46534450;  // "FSDP"
+constexpr std::int64_t kSchemaVersion = 1;
+
+// Rows hold protobuf blobs; columns beside them are what is searched by. Version 1; a change adds a
+// version and a migration, never edits this text.
+constexpr char kSchema[] = R"sql(
+CREATE TABLE jobs (
+  id TEXT PRIMARY KEY NOT NULL, position INTEGER NOT NULL UNIQUE, queue TEXT NOT NULL,
+  priority INTEGER NOT NULL, state INTEGER NOT NULL, create_micros INTEGER NOT NULL,
+  record BLOB NOT NULL) STRICT;
+CREATE INDEX jobs_by_state ON jobs(state, position);
+CREATE TABLE request_ids (
+  request_id TEXT PRIMARY KEY NOT NULL, job TEXT NOT NULL UNIQUE) STRICT, WITHOUT ROWID;
+CREATE TABLE attempts (
+  job TEXT NOT NULL, attempt INTEGER NOT NULL, record BLOB NOT NULL,
+  PRIMARY KEY (job, attempt)) STRICT, WITHOUT ROWID;
+CREATE TABLE events (
+  job TEXT NOT NULL, position INTEGER NOT NULL, record BLOB NOT NULL,
+  PRIMARY KEY (job, position)) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoints (
+  job TEXT NOT NULL, step INTEGER NOT NULL, record BLOB NOT NULL,
+  PRIMARY KEY (job, step)) STRICT, WITHOUT ROWID;
+CREATE TABLE workers (id TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) STRICT;
+CREATE TABLE logs (
+  job TEXT NOT NULL, position INTEGER NOT NULL, rank INTEGER NOT NULL, attempt INTEGER NOT NULL,
+  record BLOB NOT NULL, PRIMARY KEY (job, position)) STRICT, WITHOUT ROWID;
+CREATE TABLE metrics (
+  job TEXT NOT NULL, position INTEGER NOT NULL, record BLOB NOT NULL,
+  PRIMARY KEY (job, position)) STRICT, WITHOUT ROWID;
+CREATE TABLE rendezvous (
+  job TEXT NOT NULL, epoch INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY (job, epoch, name)) STRICT, WITHOUT ROWID;
+)sql";
+
+template <typename Record>
+absl::StatusOr<Record> Parse(std::string_view bytes, std::string_view what) {
+  Record record;
+  if (!record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::DataLossError(absl::StrCat("a stored record does not parse: ", ToAbsl(what)));
+  }
+  return record;
+}
+
+}  // namespace
+
+// An exclusive flock that lives as long as the store; the file holds the pid for the error message.
+class SqliteStore::LockFile {
+ public:
+  static absl::StatusOr<std::unique_ptr<LockFile>> Acquire(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
+    auto lock = std::unique_ptr<LockFile>(new LockFile(fd));
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      std::array<char, 32> pid{};
+      const ssize_t size = pread(fd, pid.data(), pid.size() - 1, 0);
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, ": another coordinator (pid ", size > 0 ? pid.data() : "unknown",
+                       ") uses this state directory; stop it or give --state-dir another value"));
+    }
+    const std::string pid = absl::StrCat(getpid());
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
+      return ErrnoToStatus(errno, absl::StrCat("write(", path, ")"));
+    }
+    return lock;
+  }
+  ~LockFile() { close(fd_); }
+  LockFile(const LockFile&) = delete;
+  LockFile& operator=(const LockFile&) = delete;
+
+ private:
+  explicit LockFile(int fd) : fd_(fd) {}
+  const int fd_;
+};
+
+struct SqliteStore::Statements {
+  SqliteStatement put_job, put_request, put_attempt, put_event, put_checkpoint, drop_checkpoint,
+      put_worker, put_log, put_metric, clear_rendezvous, put_rendezvous;
+  std::vector<SqliteStatement> delete_job;
+
+  absl::Status Prepare(SqliteConnection& db) {
+    const std::pair<SqliteStatement*, const char*> list[] = {
+        {&put_job,
+         "INSERT INTO jobs(id, position, queue, priority, state, create_micros, record) VALUES "
+         "(?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET state=excluded.state, "
+         "record=excluded.record, priority=excluded.priority, queue=excluded.queue"},
+        {&put_request, "INSERT OR IGNORE INTO request_ids(request_id, job) VALUES (?,?)"},
+        {&put_attempt, "INSERT OR REPLACE INTO attempts(job, attempt, record) VALUES (?,?,?)"},
+        {&put_event, "INSERT OR REPLACE INTO events(job, position, record) VALUES (?,?,?)"},
+        {&put_checkpoint, "INSERT OR REPLACE INTO checkpoints(job, step, record) VALUES (?,?,?)"},
+        {&drop_checkpoint, "DELETE FROM checkpoints WHERE job=? AND step=?"},
+        {&put_worker, "INSERT OR REPLACE INTO workers(id, record) VALUES (?,?)"},
+        {&put_log,
+         "INSERT OR REPLACE INTO logs(job, position, rank, attempt, record) VALUES (?,?,?,?,?)"},
+        {&put_metric, "INSERT OR REPLACE INTO metrics(job, position, record) VALUES (?,?,?)"},
+        {&clear_rendezvous, "DELETE FROM rendezvous WHERE job=?"},
+        {&put_rendezvous,
+         "INSERT OR REPLACE INTO rendezvous(job, epoch, name, value) VALUES (?,?,?,?)"},
+    };
+    for (const auto& [statement, sql] : list) {
+      ASSIGN_OR_RETURN(*statement, db.Prepare(sql));
+    }
+    for (const char* sql :
+         {"DELETE FROM jobs WHERE id=?", "DELETE FROM request_ids WHERE job=?",
+          "DELETE FROM attempts WHERE job=?", "DELETE FROM events WHERE job=?",
+          "DELETE FROM checkpoints WHERE job=?", "DELETE FROM logs WHERE job=?",
+          "DELETE FROM metrics WHERE job=?", "DELETE FROM rendezvous WHERE job=?"}) {
+      ASSIGN_OR_RETURN(delete_job.emplace_back(), db.Prepare(sql));
+    }
+    return absl::OkStatus();
+  }
+};
+
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOptions options,
+                                                               StoreObserver observer) {
+  auto store =
+      std::unique_ptr<SqliteStore>(new SqliteStore(std::move(options), std::move(observer)));
+  RETURN_IF_ERROR(store->Start());
+  return store;
+}
+
+SqliteStore::SqliteStore(SqliteStoreOptions options, StoreObserver observer)
+    : options_(std::move(options)), observer_(std::move(observer)) {}
+
+SqliteStore::~SqliteStore() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status SqliteStore::Start() {
+  std::error_code error;
+  std::filesystem::create_directories(options_.directory, error);
+  if (error) {
+    return ErrnoToStatus(error.value(), absl::StrCat("mkdir(", options_.directory, ")"));
+  }
+  ASSIGN_OR_RETURN(lock_file_, LockFile::Acquire(options_.directory + "/coordinator.lock"));
+  const std::string path = options_.directory + "/jobs.db";
+  ASSIGN_OR_RETURN(writer_, SqliteConnection::Open(path, /*read_only=*/false));
+  // The database holds job specs and logs: its owner's business alone.
+  chmod(path.c_str(), 0600);
+  RETURN_IF_ERROR(PrepareSchema());
+  statements_ = std::make_unique<Statements>();
+  RETURN_IF_ERROR(statements_->Prepare(writer_));
+  ASSIGN_OR_RETURN(reader_, SqliteConnection::Open(path, /*read_only=*/true));
+  thread_ = std::thread([this] { WriterLoop(); });
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::PrepareSchema() {
+  RETURN_IF_ERROR(writer_.Execute(
+      "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;"
+      "PRAGMA journal_size_limit=67108864; PRAGMA cache_size=-32768;"));
+  ASSIGN_OR_RETURN(const std::int64_t tables,
+                   writer_.QueryInt("SELECT count(*) FROM sqlite_master"));
+  if (tables == 0) {
+    return writer_.Execute(absl::StrCat("BEGIN IMMEDIATE; PRAGMA application_id=", kApplicationId,
+                                        "; PRAGMA user_version=", kSchemaVersion, ";", kSchema,
+                                        "COMMIT;"));
+  }
+  ASSIGN_OR_RETURN(const std::int64_t application, writer_.QueryInt("PRAGMA application_id"));
+  ASSIGN_OR_RETURN(const std::int64_t version, writer_.QueryInt("PRAGMA user_version"));
+  if (application != kApplicationId) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.directory, "/jobs.db is not a coordinator's database"));
+  }
+  if (version != kSchemaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.directory, "/jobs.db has schema version ", version,
+                     "; this program knows ", kSchemaVersion, ": use a newer fsdp-coordinator"));
+  }
+  ASSIGN_OR_RETURN(
+      const std::int64_t bytes,
+      writer_.QueryInt("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"));
+  if (bytes > options_.integrity_check_max_bytes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string verdict, writer_.QueryText("PRAGMA quick_check(1)"));
+  if (verdict != "ok") {
+    return absl::DataLossError(absl::StrCat(options_.directory, "/jobs.db is corrupt: ", verdict));
+  }
+  return absl::OkStatus();
+}
+
+void SqliteStore::Write(StoreBatch batch, Done done) {
+  absl::Status failed;
+  {
+    const std::lock_guard lock(mutex_);
+    failed = failed_;
+    if (failed.ok()) queue_.push_back({std::move(batch), std::move(done)});
+  }
+  if (failed.ok()) {
+    wake_.notify_one();
+  } else if (done) {
+    done(failed);
+  }
+}
+
+absl::Status SqliteStore::Flush() {
+  std::promise<absl::Status> durable;
+  Write({}, [&durable](absl::Status status) { durable.set_value(std::move(status)); });
+  return durable.get_future().get();
+}
+
+void SqliteStore::WriterLoop() {
+  while (true) {
+    std::deque<Pending> group;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      while (!queue_.empty() &&
+             group.size() < static_cast<size_t>(options_.max_batches_per_flush)) {
+        group.push_back(std::move(queue_.front()));
+        queue_.pop_front();
+      }
+    }
+    const absl::Time start = absl::Now();
+    absl::Status status = Commit(group);
+    if (observer_.on_flush) {
+      observer_.on_flush(absl::Now() - start, static_cast<std::int64_t>(group.size()));
+    }
+    if (!status.ok()) {
+      LOG_ERROR("the store failed; no more writes are taken: %s", status.ToString());
+      const std::lock_guard lock(mutex_);
+      failed_ = absl::UnavailableError(absl::StrCat("the store failed: ", status.message()));
+      status = failed_;
+      for (Pending& waiting : queue_) group.push_back(std::move(waiting));
+      queue_.clear();
+    }
+    for (Pending& pending : group) {
+      if (pending.done) pending.done(status);
+    }
+  }
+}
+
+absl::Status SqliteStore::Commit(std::deque<Pending>& group) {
+  {
+    const std::lock_guard lock(mutex_);
+    RETURN_IF_ERROR(failed_);
+  }
+  RETURN_IF_ERROR(writer_.Execute("BEGIN IMMEDIATE"));
+  for (const Pending& pending : group) {
+    if (absl::Status status = Apply(pending.batch); !status.ok()) {
+      writer_.Execute("ROLLBACK").IgnoreError();
+      return status;
+    }
+  }
+  absl::Status status = writer_.Execute("COMMIT");
+  if (!status.ok()) writer_.Execute("ROLLBACK").IgnoreError();
+  return status;
+}
+
+absl::Status SqliteStore::Apply(const StoreBatch& batch) {
+  RETURN_IF_ERROR(ApplyJobs(batch));
+  return ApplyStreams(batch);
+}
+
+absl::Status SqliteStore::ApplyJobs(const StoreBatch& batch) {
+  Statements& s = *statements_;
+  for (const JobId& id : batch.deleted_jobs) {
+    for (SqliteStatement& statement : s.delete_job) {
+      RETURN_IF_ERROR(statement.Bind(1, id.value()).Run());
+    }
+  }
+  for (const records::JobRecord& record : batch.jobs) {
+    const v1::Job& job = record.job();
+    const std::string id = JobIdOf(job).value();
+    const std::int64_t create_micros =
+        job.create_time().seconds() * 1'000'000 + job.create_time().nanos() / 1000;
+    RETURN_IF_ERROR(s.put_job.Bind(1, id)
+                        .Bind(2, record.position())
+                        .Bind(3, job.spec().spec().queue())
+                        .Bind(4, job.spec().spec().priority())
+                        .Bind(5, static_cast<std::int64_t>(job.state()))
+                        .Bind(6, create_micros)
+                        .BindBlob(7, record.SerializeAsString())
+                        .Run());
+    if (!job.request_id().empty()) {
+      RETURN_IF_ERROR(s.put_request.Bind(1, job.request_id()).Bind(2, id).Run());
+    }
+  }
+  for (const auto& item : batch.attempts) {
+    RETURN_IF_ERROR(s.put_attempt.Bind(1, item.job.value())
+                        .Bind(2, item.record.attempt())
+                        .BindBlob(3, item.record.SerializeAsString())
+                        .Run());
+  }
+  for (const auto& item : batch.dropped_checkpoints) {
+    RETURN_IF_ERROR(s.drop_checkpoint.Bind(1, item.job.value()).Bind(2, item.record).Run());
+  }
+  for (const auto& item : batch.checkpoints) {
+    RETURN_IF_ERROR(s.put_checkpoint.Bind(1, item.job.value())
+                        .Bind(2, item.record.step())
+                        .BindBlob(3, item.record.SerializeAsString())
+                        .Run());
+  }
+  for (const records::WorkerRecord& worker : batch.workers) {
+    RETURN_IF_ERROR(
+        s.put_worker.Bind(1, worker.id()).BindBlob(2, worker.SerializeAsString()).Run());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::ApplyStreams(const StoreBatch& batch) {
+  Statements& s = *statements_;
+  for (const auto& item : batch.events) {
+    RETURN_IF_ERROR(s.put_event.Bind(1, item.job.value())
+                        .Bind(2, item.record.sequence())
+                        .BindBlob(3, item.record.SerializeAsString())
+                        .Run());
+  }
+  for (const auto& item : batch.logs) {
+    RETURN_IF_ERROR(s.put_log.Bind(1, item.job.value())
+                        .Bind(2, item.record.offset())
+                        .Bind(3, item.record.rank())
+                        .Bind(4, item.record.attempt())
+                        .BindBlob(5, item.record.SerializeAsString())
+                        .Run());
+  }
+  for (const auto& item : batch.metrics) {
+    RETURN_IF_ERROR(s.put_metric.Bind(1, item.job.value())
+                        .Bind(2, item.record.offset())
+                        .BindBlob(3, item.record.SerializeAsString())
+                        .Run());
+  }
+  for (const JobId& id : batch.cleared_rendezvous) {
+    RETURN_IF_ERROR(s.clear_rendezvous.Bind(1, id.value()).Run());
+  }
+  for (const RendezvousItem& item : batch.rendezvous) {
+    RETURN_IF_ERROR(s.put_rendezvous.Bind(1, item.job.value())
+                        .Bind(2, item.epoch.value())
+                        .Bind(3, item.name)
+                        .BindBlob(4, item.value)
+                        .Run());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StoreContents> SqliteStore::Load() {
+  const std::lock_guard lock(reader_mutex_);
+  StoreContents contents;
+  std::map<std::string, size_t> index;
+  ASSIGN_OR_RETURN(auto jobs, reader_.Prepare("SELECT id, record FROM jobs ORDER BY position"));
+  ASSIGN_OR_RETURN(auto last_log, reader_.Prepare("SELECT max(position) FROM logs WHERE job=?"));
+  ASSIGN_OR_RETURN(auto last_metric,
+                   reader_.Prepare("SELECT max(position) FROM metrics WHERE job=?"));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, jobs.Step());
+    if (!found) break;
+    const std::string id = jobs.Text(0);
+    StoredJob& job = contents.jobs.emplace_back();
+    ASSIGN_OR_RETURN(job.record, Parse<records::JobRecord>(jobs.Blob(1), "job " + id));
+    index[id] = contents.jobs.size() - 1;
+    for (auto [statement, value] :
+         {std::pair{&last_log, &job.last_log}, std::pair{&last_metric, &job.last_metric}}) {
+      ASSIGN_OR_RETURN(const bool any, statement->Bind(1, id).Step());
+      if (any) *value = statement->Int(0);
+      statement->Reset();
+    }
+  }
+  ASSIGN_OR_RETURN(auto attempts,
+                   reader_.Prepare("SELECT job, record FROM attempts ORDER BY job, attempt"));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, attempts.Step());
+    if (!found) break;
+    const auto job = index.find(attempts.Text(0));
+    if (job == index.end()) continue;
+    ASSIGN_OR_RETURN(contents.jobs[job->second].attempts.emplace_back(),
+                     Parse<v1::Attempt>(attempts.Blob(1), "attempt of " + job->first));
+  }
+  ASSIGN_OR_RETURN(auto workers, reader_.Prepare("SELECT id, record FROM workers ORDER BY id"));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, workers.Step());
+    if (!found) break;
+    ASSIGN_OR_RETURN(contents.workers.emplace_back(),
+                     Parse<records::WorkerRecord>(workers.Blob(1), "worker " + workers.Text(0)));
+  }
+  ASSIGN_OR_RETURN(auto values, reader_.Prepare("SELECT job, epoch, name, value FROM rendezvous"));
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, values.Step());
+    if (!found) break;
+    contents.rendezvous.push_back(
+        {JobId(values.Text(0)), Epoch(values.Int(1)), values.Text(2), std::string(values.Blob(3))});
+  }
+  return contents;
+}
+
+template <typename Record>
+absl::StatusOr<std::vector<Record>> SqliteStore::ReadAfter(const std::string& table,
+                                                           const JobId& job, std::int64_t after,
+                                                           std::int64_t limit) {
+  const std::lock_guard lock(reader_mutex_);
+  ASSIGN_OR_RETURN(auto rows, reader_.Prepare(absl::StrCat(
+                                  "SELECT record FROM ", table,
+                                  " WHERE job=? AND position>? ORDER BY position LIMIT ?")));
+  rows.Bind(1, job.value()).Bind(2, after).Bind(3, limit);
+  std::vector<Record> result;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, rows.Step());
+    if (!found) return result;
+    ASSIGN_OR_RETURN(result.emplace_back(), Parse<Record>(rows.Blob(0), table));
+  }
+}
+
+absl::StatusOr<std::vector<v1::JobEvent>> SqliteStore::ReadEvents(const JobId& job,
+                                                                  std::int64_t after,
+                                                                  std::int64_t limit) {
+  return ReadAfter<v1::JobEvent>("events", job, after, limit);
+}
+
+absl::StatusOr<std::vector<v1::StepMetrics>> SqliteStore::ReadMetrics(const JobId& job,
+                                                                      std::int64_t after,
+                                                                      std::int64_t limit) {
+  return ReadAfter<v1::StepMetrics>("metrics", job, after, limit);
+}
+
+absl::StatusOr<LogPage> SqliteStore::ReadLogs(const LogQuery& query) {
+  const std::lock_guard lock(reader_mutex_);
+  ASSIGN_OR_RETURN(
+      auto rows, reader_.Prepare("SELECT position, rank, attempt, record FROM logs WHERE job=? AND "
+                                 "position>? ORDER BY position LIMIT ?"));
+  rows.Bind(1, query.job.value()).Bind(2, query.after).Bind(3, query.limit);
+  LogPage page{.next_after = query.after};
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, rows.Step());
+    if (!found) return page;
+    page.next_after = rows.Int(0);
+    const bool matches = (!query.rank || rows.Int(1) == *query.rank) &&
+                         (query.attempt == 0 || rows.Int(2) == query.attempt);
+    if (!matches) continue;
+    ASSIGN_OR_RETURN(page.entries.emplace_back(), Parse<v1::LogEntry>(rows.Blob(3), "log line"));
+  }
+}
+
+absl::StatusOr<std::int64_t> SqliteStore::FindLogTail(const LogQuery& query,
+                                                      std::int64_t num_lines) {
+  const std::lock_guard lock(reader_mutex_);
+  ASSIGN_OR_RETURN(
+      auto rows,
+      reader_.Prepare("SELECT position FROM logs WHERE job=?1 AND (?2=-1 OR rank=?2) AND "
+                      "(?3=0 OR attempt=?3) ORDER BY position DESC LIMIT 1 OFFSET ?4"));
+  rows.Bind(1, query.job.value())
+      .Bind(2, query.rank ? *query.rank : -1)
+      .Bind(3, query.attempt)
+      .Bind(4, num_lines);
+  ASSIGN_OR_RETURN(const bool found, rows.Step());
+  return found ? rows.Int(0) : 0;
+}
+
+absl::StatusOr<std::vector<v1::CheckpointInfo>> SqliteStore::ReadCheckpoints(const JobId& job) {
+  const std::lock_guard lock(reader_mutex_);
+  ASSIGN_OR_RETURN(auto rows, reader_.Prepare("SELECT record FROM checkpoints WHERE job=? "
+                                              "ORDER BY step DESC"));
+  rows.Bind(1, job.value());
+  std::vector<v1::CheckpointInfo> result;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, rows.Step());
+    if (!found) return result;
+    ASSIGN_OR_RETURN(result.emplace_back(), Parse<v1::CheckpointInfo>(rows.Blob(0), "checkpoint"));
+  }
+}
+
+}  // namespace fsdp::coordinator
