@@ -1,14 +1,18 @@
-// fsdp-worker: the worker daemon, one per device. See README.md in docs/ and `fsdp-worker --help`.
+// fsdp-worker: the worker daemon, one per device.
 
 #include <fcntl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -176,6 +180,45 @@ class StopSignals {
   std::thread thread_;
 };
 
+// What scrapes show: nothing before the source is set and after it is cleared, whatever threads the
+// server still has.
+class ScrapeSource {
+ public:
+  void Set(MetricsServer::Source source) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    source_ = std::move(source);
+  }
+  std::vector<DeviceSnapshot> Get() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return source_ ? source_() : std::vector<DeviceSnapshot>();
+  }
+
+ private:
+  std::mutex mutex_;
+  MetricsServer::Source source_;
+};
+
+// The endpoint of this process. Never destroyed: the library takes 2 s to end its threads, and the
+// process ends right after (quick_exit in main).
+class Endpoint {
+ public:
+  static absl::StatusOr<std::unique_ptr<Endpoint>> Start(const std::string& address) {
+    auto* const source = new ScrapeSource;
+    ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server,
+                     MetricsServer::Start(address, [source] { return source->Get(); }));
+    return std::unique_ptr<Endpoint>(new Endpoint(source, server.release()));
+  }
+  // What the source reads may go away afterwards.
+  ~Endpoint() { source_.Set(nullptr); }
+  void SetSource(MetricsServer::Source source) { source_.Set(std::move(source)); }
+  [[nodiscard]] const MetricsServer& server() const { return server_; }
+
+ private:
+  Endpoint(ScrapeSource* source, MetricsServer* server) : source_(*source), server_(*server) {}
+  ScrapeSource& source_;
+  const MetricsServer& server_;
+};
+
 absl::Status RunDevice(const Flags& flags, v1::DeviceInfo device, std::unique_ptr<Nvml> nvml,
                        const std::string& name) {
   const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGUSR1});
@@ -186,17 +229,12 @@ absl::Status RunDevice(const Flags& flags, v1::DeviceInfo device, std::unique_pt
 
   // The endpoint's address goes into the hello, so it is up before the daemon; until then it is
   // empty.
-  std::atomic<Daemon*> running{nullptr};
-  std::unique_ptr<MetricsServer> server;
   Daemon::Options options;
   options.metrics_address = flags.metrics_listen;
+  std::unique_ptr<Endpoint> endpoint;
   if (flags.parent_fd < 0) {
-    ASSIGN_OR_RETURN(server, MetricsServer::Start(flags.metrics_listen, [&running] {
-                       const Daemon* const daemon = running.load();
-                       return daemon == nullptr ? std::vector<DeviceSnapshot>()
-                                                : std::vector<DeviceSnapshot>{daemon->Snapshot()};
-                     }));
-    options.metrics_address = server->address();
+    ASSIGN_OR_RETURN(endpoint, Endpoint::Start(flags.metrics_listen));
+    options.metrics_address = endpoint->server().address();
   }
   options.name = name;
   options.state_dir = flags.state_dir;
@@ -210,22 +248,21 @@ absl::Status RunDevice(const Flags& flags, v1::DeviceInfo device, std::unique_pt
   options.metrics.linger = flags.metrics_linger;
   ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon,
                    Daemon::Create(std::move(options), std::move(nvml)));
-  running = daemon.get();
   std::unique_ptr<SnapshotSender> sender;
   if (flags.parent_fd >= 0) {
     sender = std::make_unique<SnapshotSender>(flags.parent_fd, kSnapshotPeriod,
                                               [&] { return daemon->Snapshot(); });
   }
-  if (server != nullptr) RETURN_IF_ERROR(WritePortFile(flags, *server, {name}));
+  if (endpoint != nullptr) {
+    RETURN_IF_ERROR(WritePortFile(flags, endpoint->server(), {name}));
+    endpoint->SetSource([&] { return std::vector<DeviceSnapshot>{daemon->Snapshot()}; });
+  }
   LOG_INFO("worker %s (incarnation %s), coordinator %s", name, daemon->incarnation(),
            flags.coordinator);
-  absl::Status status;
-  {
-    const StopSignals stop(signals, *daemon);
-    status = daemon->Run();
-  }
-  // Its threads read the daemon.
-  server.reset();
+  const StopSignals stop(signals, *daemon);
+  const absl::Status status = daemon->Run();
+  // Before the daemon goes.
+  endpoint.reset();
   return status;
 }
 
@@ -257,25 +294,22 @@ absl::Status RunHost(const Flags& flags, const std::vector<v1::DeviceInfo>& devi
   const int signal_fd = ::signalfd(-1, &signals, SFD_CLOEXEC);
   if (signal_fd < 0) return ErrnoToStatus(errno, "signalfd");
   // Children tell their workers' metrics address, which is the parent's, so it comes first.
-  std::atomic<Host*> running{nullptr};
-  ASSIGN_OR_RETURN(std::unique_ptr<MetricsServer> server,
-                   MetricsServer::Start(flags.metrics_listen, [&running] {
-                     const Host* const host = running.load();
-                     return host == nullptr ? std::vector<DeviceSnapshot>() : host->Snapshots();
-                   }));
+  ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint, Endpoint::Start(flags.metrics_listen));
   Host::Options options{.executable = OwnPath()};
   std::vector<std::string> names;
   for (const v1::DeviceInfo& device : devices) {
     names.push_back(WorkerName(flags, device));
     RETURN_IF_ERROR(ValidateWorkerName(names.back()));
     options.children.push_back(MakeChild(flags, device, names.back(),
-                                         static_cast<int>(devices.size()), server->address()));
+                                         static_cast<int>(devices.size()),
+                                         endpoint->server().address()));
   }
   Host host(std::move(options));
-  running = &host;
-  RETURN_IF_ERROR(WritePortFile(flags, *server, names));
+  RETURN_IF_ERROR(WritePortFile(flags, endpoint->server(), names));
+  endpoint->SetSource([&] { return host.Snapshots(); });
   const absl::Status status = host.Run(signal_fd);
-  server.reset();
+  // Before the host goes.
+  endpoint.reset();
   return status;
 }
 
@@ -332,5 +366,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "fsdp-worker: unexpected argument '%s'\n", rest[1]);
     return fsdp::daemon::kExitUsage;
   }
-  return fsdp::daemon::Main();
+  const int code = fsdp::daemon::Main();
+  // See Endpoint.
+  std::fflush(nullptr);
+  std::quick_exit(code);
 }
