@@ -28,9 +28,9 @@ struct Case {
   DType dtype;
 };
 
-class OracleTest : public testing::TestWithParam<Case> {};
+class OraclePeerTest : public testing::TestWithParam<Case> {};
 
-TEST_P(OracleTest, AgreesWithThePeer) {
+TEST_P(OraclePeerTest, AgreesWithThePeer) {
   const Case& param = GetParam();
   OracleOptions options;
   options.world_size = param.world;
@@ -43,7 +43,7 @@ TEST_P(OracleTest, AgreesWithThePeer) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* name : {"minillm-tiny", "llama-tiny"}) {
+  for (const char* name : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
     for (const int world : {1, 2, 3, 4}) {
       for (const DType dtype : {DType::kF32, DType::kBf16}) {
         cases.push_back({name, world, CommunicatorKind::kInProcess, dtype});
@@ -62,7 +62,74 @@ std::string NameOfCase(const testing::TestParamInfo<Case>& info) {
          NameOf(info.param.dtype);
 }
 
-INSTANTIATE_TEST_SUITE_P(Peers, OracleTest, testing::ValuesIn(Cases()), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Peers, OraclePeerTest, testing::ValuesIn(Cases()), NameOfCase);
+
+// The comparison itself must be able to fail.
+TEST(OracleTest, OnePerturbedLossFails) {
+  OracleFile oracle = LoadOracle("llama-tiny");
+  oracle.loss_fp32[13] *= 1 + 5e-5F;
+  const OracleReport report = Replay(oracle, {});
+  EXPECT_THAT(report.failures, testing::ElementsAre(testing::HasSubstr("loss error")));
+}
+
+TEST(OracleTest, OnePerturbedInitialWeightFails) {
+  OracleFile oracle = LoadOracle("llama-tiny");
+  oracle.initial.at("model.layers.1.self_attn.q_proj.weight")[77] += 0.01F;
+  EXPECT_FALSE(Replay(oracle, {}).passed());
+}
+
+TEST(OracleTest, OnePerturbedFinalWeightFailsItsTensor) {
+  OracleFile oracle = LoadOracle("minillm-tiny");
+  oracle.final.at("layers.0.norm1.weight")[3] += 0.01F;
+  const OracleReport report = Replay(oracle, {});
+  EXPECT_EQ(report.worst_final, "layers.0.norm1.weight");
+  EXPECT_FALSE(report.passed());
+}
+
+TEST(OracleTest, OnePerturbedGradientFails) {
+  OracleFile oracle = LoadOracle("minillm-tiny");
+  std::vector<float>& gradient = oracle.first_gradient.at("head.weight");
+  for (float& value : gradient) value *= 1 + 5e-5F;
+  const OracleReport report = Replay(oracle, {});
+  EXPECT_THAT(report.failures, testing::ElementsAre(testing::HasSubstr("head.weight")));
+}
+
+// fp32 is too good to pass as bf16.
+TEST(OracleTest, Bf16RuleHasAFloor) {
+  OracleFile oracle = LoadOracle("llama-tiny");
+  OracleOptions options;
+  options.parameter_dtype = DType::kBf16;
+  for (std::size_t i = 0; i < oracle.loss_bf16.size(); ++i) oracle.loss_bf16[i] += 1;
+  EXPECT_THAT(Replay(oracle, options).failures,
+              testing::ElementsAre(testing::HasSubstr("this is not bf16")));
+}
+
+TEST(OracleTest, VariantsOfTheScheduleAgreeToo) {
+  const OracleFile oracle = LoadOracle("llama-tiny");
+  for (int variant = 0; variant < 5; ++variant) {
+    OracleOptions options;
+    options.world_size = 2;
+    if (variant == 0) options.micro_batch = 1;
+    if (variant == 1) options.recompute = v1::RECOMPUTE_POLICY_FULL;
+    if (variant == 2) options.prefetch = 0;
+    if (variant == 3) options.num_communicators = 1;
+    if (variant == 4) options.reshard_after_forward = false;
+    EXPECT_THAT(Replay(oracle, options).failures, testing::IsEmpty()) << "variant " << variant;
+  }
+}
+
+TEST(OracleFileTest, UnknownConfigurationKeysAreNamed) {
+  const auto model =
+      ModelFromPeerConfig(R"({"family":"minillm","vocab_size":8,"dim":8,"n_heads":2,"n_layer":1})");
+  ASSERT_FALSE(model.ok());
+  EXPECT_THAT(std::string(model.status().message()),
+              testing::AllOf(testing::HasSubstr("n_layers is missing")));
+}
+
+TEST(OracleFileTest, MissingFileIsNotFound) {
+  EXPECT_EQ(OracleFile::Load("/nonexistent.safetensors").status().code(),
+            absl::StatusCode::kNotFound);
+}
 
 }  // namespace
 }  // namespace fsdp

@@ -1,0 +1,302 @@
+// The engine's promises on one or a few ranks: causality, recomputation, skipped updates,
+// evaluation, phases, memory, errors.
+
+#include "worker/train/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/parity/engine_harness.h"
+
+namespace fsdp {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::GlobalBatch;
+using testing_support::Losses;
+using testing_support::MakeBatch;
+using testing_support::MakeSolo;
+using testing_support::Preset;
+using testing_support::RunOptions;
+using testing_support::SmallPlan;
+using testing_support::SoloEngine;
+using testing_support::Train;
+
+std::vector<float> LogitsOf(Engine& engine, const std::vector<std::int32_t>& tokens) {
+  std::vector<float> logits(tokens.size() *
+                            static_cast<std::size_t>(engine.plan().input.model.vocab_size));
+  EXPECT_TRUE(engine.Logits(tokens, logits).ok());
+  return logits;
+}
+
+std::vector<std::int32_t> SomeTokens(std::int64_t length) {
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < length; ++i) {
+    tokens.push_back(static_cast<std::int32_t>((i * 37 + 11) % 256));
+  }
+  return tokens;
+}
+
+TEST(Causality, LaterTokensLeaveEarlierLogitsBitEqual) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const char* preset : {"llama-tiny", "gpt2-tiny"}) {
+      SCOPED_TRACE(absl::StrCat(preset, " ", NameOf(dtype)));
+      PlanInput input = SmallPlan(Preset(preset));
+      input.sequence_length = 48;
+      input.parameter_dtype = dtype;
+      auto solo = MakeSolo(input);
+      ASSERT_TRUE(solo.ok()) << solo.status();
+      const std::vector<std::int32_t> tokens = SomeTokens(48);
+      const std::vector<float> before = LogitsOf(*solo->engine, tokens);
+      for (const std::size_t t : {0, 1, 15, 31, 46}) {
+        std::vector<std::int32_t> changed = tokens;
+        for (std::size_t i = t + 1; i < changed.size(); ++i) changed[i] = (changed[i] + 5) % 256;
+        const std::vector<float> after = LogitsOf(*solo->engine, changed);
+        const std::size_t same = (t + 1) * 256;
+        EXPECT_TRUE(std::equal(before.begin(), before.begin() + static_cast<std::ptrdiff_t>(same),
+                               after.begin()))
+            << "after token " << t;
+        EXPECT_NE(before, after);
+      }
+    }
+  }
+}
+
+TEST(Causality, FullMaskSeesEverything) {
+  auto solo = MakeSolo(SmallPlan(Preset("minillm-tiny")));
+  ASSERT_TRUE(solo.ok()) << solo.status();
+  std::vector<std::int32_t> tokens = SomeTokens(16);
+  const std::vector<float> before = LogitsOf(*solo->engine, tokens);
+  tokens.back() = 3;
+  const std::vector<float> after = LogitsOf(*solo->engine, tokens);
+  EXPECT_FALSE(std::equal(before.begin(), before.begin() + 256, after.begin()));
+}
+
+TEST(Recompute, EveryPolicyGivesTheSameBits) {
+  for (const char* preset : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
+    RunOptions options;
+    options.plan = SmallPlan(Preset(preset, 3));
+    options.plan.recompute = v1::RECOMPUTE_POLICY_NONE;
+    const auto reference = Train(options);
+    ASSERT_TRUE(reference.ok()) << reference.status();
+    for (const auto policy : {v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+      options.plan.recompute = policy;
+      const auto run = Train(options);
+      ASSERT_TRUE(run.ok()) << run.status();
+      EXPECT_EQ(reference->weights, run->weights) << preset << " " << policy;
+    }
+  }
+}
+
+// Overlaid lifetimes must never clobber each other, whatever is kept.
+TEST(Overlay, ChangesNoBit) {
+  for (const char* preset : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
+    for (const auto policy :
+         {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+      RunOptions options;
+      options.plan = SmallPlan(Preset(preset, 3));
+      options.plan.recompute = policy;
+      options.plan.micro_batch = 2;
+      options.plan.logits_chunk_bytes = 1 << 14;  // several chunks
+      options.plan.world_size = 2;
+      const auto overlaid = Train(options);
+      options.plan.overlay = false;
+      const auto apart = Train(options);
+      ASSERT_TRUE(overlaid.ok()) << overlaid.status();
+      ASSERT_TRUE(apart.ok()) << apart.status();
+      EXPECT_EQ(overlaid->weights, apart->weights) << preset << " " << policy;
+    }
+  }
+}
+
+TEST(Step, WithoutValidTokensNothingIsUpdated) {
+  RunOptions options;
+  options.plan = SmallPlan(Preset("llama-tiny"));
+  options.plan.world_size = 2;
+  options.steps = 0;
+  const auto untouched = Train(options);
+  options.steps = 2;
+  options.ignore_all = true;
+  const auto run = Train(options);
+  ASSERT_TRUE(untouched.ok() && run.ok()) << run.status();
+  EXPECT_EQ(run->steps[0].loss, 0);
+  EXPECT_EQ(run->steps[0].valid_tokens, 0);
+  EXPECT_TRUE(run->steps[0].skipped);
+  EXPECT_FALSE(run->steps[0].non_finite);
+  EXPECT_EQ(run->weights, untouched->weights);
+}
+
+TEST(Step, NonFiniteGradientLeavesTheWeightsAlone) {
+  auto solo = MakeSolo(SmallPlan(Preset("llama-tiny")));
+  ASSERT_TRUE(solo.ok()) << solo.status();
+  Engine& engine = *solo->engine;
+  std::vector<ShardTensor> tensors = engine.shard_tensors();
+  auto* norm = static_cast<float*>(tensors.back().master.data);
+  norm[0] = std::numeric_limits<float>::infinity();
+  ASSERT_TRUE(engine.WeightsChanged().ok());
+  const float other = norm[1];
+  RunOptions options;
+  options.plan = engine.plan().input;
+  const GlobalBatch batch = MakeBatch(options, 1);
+  const auto result = engine.Step({1, 1e-3, batch.tokens, batch.targets});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->non_finite);
+  EXPECT_TRUE(result->skipped);
+  EXPECT_EQ(norm[1], other);
+}
+
+TEST(Step, AsynchronousFiguresAreTheSameOneStepLater) {
+  RunOptions options;
+  options.plan = SmallPlan(Preset("llama-tiny"));
+  options.plan.world_size = 2;
+  options.steps = 5;
+  const auto synchronous = Train(options);
+  options.synchronous = false;
+  const auto asynchronous = Train(options);
+  ASSERT_TRUE(synchronous.ok()) << synchronous.status();
+  ASSERT_TRUE(asynchronous.ok()) << asynchronous.status();
+  EXPECT_EQ(Losses(*synchronous), Losses(*asynchronous));
+  EXPECT_EQ(asynchronous->steps.back().step, 5);
+}
+
+TEST(Step, PhasesAddUpToTheStep) {
+  RunOptions options;
+  options.plan = SmallPlan(Preset("llama-tiny"));
+  options.plan.sequence_length = 128;
+  options.plan.world_size = 2;
+  const auto run = Train(options);
+  ASSERT_TRUE(run.ok()) << run.status();
+  for (const StepResult& step : run->steps) {
+    const v1::StepPhases& p = step.phases;
+    const double sum = p.data_seconds() + p.compute_seconds() + p.exposed_gather_seconds() +
+                       p.exposed_scatter_seconds() + p.optimizer_seconds() + p.other_seconds() +
+                       p.unattributed_seconds();
+    EXPECT_NEAR(sum, step.step_seconds, 1e-9);
+    EXPECT_GT(p.compute_seconds(), 0);
+    EXPECT_GE(p.unattributed_seconds(), 0);
+  }
+}
+
+TEST(Step, WrongSpansAndTokensAreRefusedAndTheEngineLives) {
+  auto solo = MakeSolo(SmallPlan(Preset("llama-tiny")));
+  ASSERT_TRUE(solo.ok()) << solo.status();
+  RunOptions options;
+  options.plan = solo->engine->plan().input;
+  GlobalBatch batch = MakeBatch(options, 1);
+  const std::span<const std::int32_t> tokens = batch.tokens;
+  const auto short_share = solo->engine->Step({1, 1e-3, tokens.first(16), tokens.first(16)});
+  EXPECT_EQ(short_share.status().code(), absl::StatusCode::kFailedPrecondition);
+  std::vector<std::int32_t> bad = batch.tokens;
+  bad[17] = 256;
+  const auto outside = solo->engine->Step({1, 1e-3, bad, batch.targets});
+  EXPECT_EQ(outside.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(outside.status().message()), HasSubstr("token 256 at position 17"));
+  EXPECT_TRUE(solo->engine->Step({1, 1e-3, batch.tokens, batch.targets}).ok());
+}
+
+TEST(Evaluate, IsTheTrainingLossBeforeTheUpdate) {
+  for (const char* preset : {"minillm-tiny", "llama-tiny"}) {
+    auto solo = MakeSolo(SmallPlan(Preset(preset)));
+    ASSERT_TRUE(solo.ok()) << solo.status();
+    RunOptions options;
+    options.plan = solo->engine->plan().input;
+    options.ignore_every = 5;
+    const GlobalBatch batch = MakeBatch(options, 1);
+    const auto evaluation = solo->engine->Evaluate(batch.tokens, batch.targets, 1);
+    const auto step = solo->engine->Step({1, 1e-3, batch.tokens, batch.targets});
+    ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+    ASSERT_TRUE(step.ok()) << step.status();
+    EXPECT_EQ(evaluation->valid_tokens, step->valid_tokens);
+    EXPECT_DOUBLE_EQ(evaluation->loss_sum / static_cast<double>(evaluation->valid_tokens),
+                     step->loss);
+  }
+}
+
+TEST(Evaluate, DoesNotDependOnTheWorldSize) {
+  RunOptions options;
+  options.plan = SmallPlan(Preset("llama-tiny"));
+  options.plan.global_batch = 5;
+  options.evaluate = true;
+  const auto one = Train(options);
+  options.plan.world_size = 4;
+  options.plan.micro_batch = 1;
+  const auto four = Train(options);
+  options.plan.reshard_after_forward = false;
+  const auto resident = Train(options);
+  ASSERT_TRUE(one.ok() && four.ok() && resident.ok());
+  EXPECT_EQ(one->evaluation.valid_tokens, four->evaluation.valid_tokens);
+  EXPECT_NEAR(one->evaluation.loss_sum, four->evaluation.loss_sum, 1e-5 * one->evaluation.loss_sum);
+  EXPECT_EQ(four->evaluation.loss_sum, resident->evaluation.loss_sum);
+}
+
+TEST(Memory, IsWhatThePlanSaid) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    PlanInput input = SmallPlan(Preset("llama-tiny"));
+    input.parameter_dtype = dtype;
+    auto solo = MakeSolo(input);
+    ASSERT_TRUE(solo.ok()) << solo.status();
+    RunOptions options;
+    options.plan = input;
+    const GlobalBatch batch = MakeBatch(options, 1);
+    ASSERT_TRUE(solo->engine->Step({1, 1e-3, batch.tokens, batch.targets}).ok());
+    const auto measured = static_cast<double>(solo->device->allocated_bytes());
+    const auto planned = static_cast<double>(solo->engine->plan().total_bytes);
+    EXPECT_NEAR(measured, planned, 0.02 * planned);
+    std::int64_t rows = 0;
+    for (const MemoryRow& row : solo->engine->plan().memory) rows += row.bytes;
+    EXPECT_EQ(rows, solo->engine->plan().total_bytes);
+    // What a job's admission estimates without the device.
+    const auto admitted = BuildPlan(input);
+    ASSERT_TRUE(admitted.ok());
+    for (const MemoryUsage& usage : solo->engine->memory()) {
+      EXPECT_LE(usage.now_bytes, usage.peak_bytes) << usage.kind;
+    }
+  }
+}
+
+TEST(Families, CountTheModelsFlops) {
+  auto solo = MakeSolo(SmallPlan(Preset("llama-tiny")));
+  ASSERT_TRUE(solo.ok()) << solo.status();
+  RunOptions options;
+  options.plan = solo->engine->plan().input;
+  const GlobalBatch batch = MakeBatch(options, 1);
+  ASSERT_TRUE(solo->engine->Step({1, 1e-3, batch.tokens, batch.targets}).ok());
+  double matmul = 0;
+  for (const KernelFamily family : {KernelFamily::kMatMulQkv, KernelFamily::kMatMulAttnOut,
+                                    KernelFamily::kMatMulMlp, KernelFamily::kMatMulHead}) {
+    const FamilyTotals& totals = solo->engine->families()[static_cast<std::size_t>(family)];
+    EXPECT_GT(totals.seconds, 0);
+    matmul += totals.flops;
+  }
+  const Plan& plan = solo->engine->plan();
+  EXPECT_DOUBLE_EQ(matmul, 6.0 * static_cast<double>(NumMatmulParameters(plan.input.model)) *
+                               static_cast<double>(plan.tokens_per_step));
+}
+
+TEST(Initialization, IsTheSameOnEveryWorldSize) {
+  RunOptions options;
+  options.plan = SmallPlan(Preset("minillm-tiny"));
+  options.steps = 1;
+  const auto one = Train(options);
+  options.plan.world_size = 3;
+  const auto three = Train(options);
+  ASSERT_TRUE(one.ok() && three.ok());
+  EXPECT_NEAR(one->steps[0].loss, three->steps[0].loss, 1e-6 * one->steps[0].loss);
+}
+
+TEST(Create, RefusesCommunicatorsThatDoNotFit) {
+  auto device = CreateCpuDevice({});
+  ASSERT_TRUE(device.ok());
+  PlanInput input = SmallPlan(Preset("llama-tiny"));
+  input.world_size = 2;
+  const auto plan = Engine::PlanFor(input, **device);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto engine = Engine::Create(*plan, {}, **device, nullptr, nullptr);
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdp
