@@ -14,6 +14,7 @@
 //   Abort was called here INVALID_ARGUMENT   shapes or dtypes do not fit; nothing was sent
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -52,6 +53,10 @@ class Communicator {
   virtual void Abort(const std::string& reason) = 0;
   [[nodiscard]] virtual absl::Status Health() const = 0;
 };
+
+// The peer that an UNAVAILABLE of a communicator blames; absent: unknown. Survives Annotate.
+absl::Status WithPeer(absl::Status status, int peer);
+std::optional<int> PeerOf(const absl::Status& status);
 
 }  // namespace fsdp
 

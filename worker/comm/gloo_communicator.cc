@@ -216,8 +216,9 @@ absl::Status GlooCommunicator::Translate(const char* operation, const std::strin
   for (int peer = 0; peer < world_size(); ++peer) {
     const std::string& address = addresses_[static_cast<std::size_t>(peer)];
     if (!address.empty() && absl::StrContains(what, address)) {
-      return absl::UnavailableError(
-          absl::StrFormat("%s: rank %d is gone (connection to %s lost)", where, peer, address));
+      return WithPeer(absl::UnavailableError(absl::StrFormat(
+                          "%s: rank %d is gone (connection to %s lost)", where, peer, address)),
+                      peer);
     }
   }
   return absl::UnavailableError(absl::StrFormat("%s: a peer is gone: %s", where, what));

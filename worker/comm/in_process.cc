@@ -111,9 +111,10 @@ class Group {
     }
     if (aborted_[static_cast<std::size_t>(rank)]) return absl::AbortedError("aborted");
     const int peer = FirstGone();
-    return absl::UnavailableError(absl::StrFormat("rank %d: %s: rank %d is gone (%s)", rank,
-                                                  operation, peer,
-                                                  *gone_[static_cast<std::size_t>(peer)]));
+    return WithPeer(
+        absl::UnavailableError(absl::StrFormat("rank %d: %s: rank %d is gone (%s)", rank, operation,
+                                               peer, *gone_[static_cast<std::size_t>(peer)])),
+        peer);
   }
 
   [[nodiscard]] int FirstGone() const {

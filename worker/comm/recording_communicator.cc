@@ -15,17 +15,13 @@ StreamMarker CpuStreamMarker() {
   };
 }
 
-RecordingCommunicator::RecordingCommunicator(std::unique_ptr<Communicator> inner,
-                                             FlightRecorder& recorder, std::string name,
-                                             StreamMarker marker)
-    : inner_(std::move(inner)),
-      recorder_(recorder),
-      name_(std::move(name)),
-      marker_(std::move(marker)) {}
+RecordingCommunicator::RecordingCommunicator(Communicator& inner, FlightRecorder& recorder,
+                                             std::string name, StreamMarker marker)
+    : inner_(inner), recorder_(recorder), name_(std::move(name)), marker_(std::move(marker)) {}
 
 void RecordingCommunicator::SetLabel(std::string_view label) {
   label_ = label;
-  inner_->SetLabel(label);
+  inner_.SetLabel(label);
 }
 
 absl::Status RecordingCommunicator::Record(const char* operation, std::int64_t bytes, DType dtype,
@@ -48,27 +44,27 @@ absl::Status RecordingCommunicator::Record(const char* operation, std::int64_t b
 absl::Status RecordingCommunicator::AllGather(const Vector& shard, const Vector& unit,
                                               Stream& stream) {
   return Record("all_gather", unit.size_bytes(), unit.dtype, stream,
-                [&] { return inner_->AllGather(shard, unit, stream); });
+                [&] { return inner_.AllGather(shard, unit, stream); });
 }
 
 absl::Status RecordingCommunicator::ReduceScatter(const Vector& unit, const Vector& shard,
                                                   Stream& stream) {
   return Record("reduce_scatter", unit.size_bytes(), unit.dtype, stream,
-                [&] { return inner_->ReduceScatter(unit, shard, stream); });
+                [&] { return inner_.ReduceScatter(unit, shard, stream); });
 }
 
 absl::Status RecordingCommunicator::AllReduce(const Vector& data, Stream& stream) {
   return Record("all_reduce", data.size_bytes(), data.dtype, stream,
-                [&] { return inner_->AllReduce(data, stream); });
+                [&] { return inner_.AllReduce(data, stream); });
 }
 
 absl::Status RecordingCommunicator::Broadcast(const Vector& data, int root, Stream& stream) {
   return Record("broadcast", data.size_bytes(), data.dtype, stream,
-                [&] { return inner_->Broadcast(data, root, stream); });
+                [&] { return inner_.Broadcast(data, root, stream); });
 }
 
 absl::Status RecordingCommunicator::Barrier(Stream& stream) {
-  return Record("barrier", 0, DType::kF32, stream, [&] { return inner_->Barrier(stream); });
+  return Record("barrier", 0, DType::kF32, stream, [&] { return inner_.Barrier(stream); });
 }
 
 }  // namespace fsdp

@@ -5,7 +5,6 @@
 // finished as its stream gets there.
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "worker/comm/communicator.h"
@@ -21,27 +20,27 @@ StreamMarker CpuStreamMarker();
 
 class RecordingCommunicator final : public Communicator {
  public:
-  // `recorder` outlives this. `name`: the communicator's in records ("gather").
-  RecordingCommunicator(std::unique_ptr<Communicator> inner, FlightRecorder& recorder,
-                        std::string name, StreamMarker marker = CpuStreamMarker());
+  // `inner` and `recorder` outlive this. `name`: the communicator's in records ("gather").
+  RecordingCommunicator(Communicator& inner, FlightRecorder& recorder, std::string name,
+                        StreamMarker marker = CpuStreamMarker());
 
-  [[nodiscard]] int rank() const override { return inner_->rank(); }
-  [[nodiscard]] int world_size() const override { return inner_->world_size(); }
-  [[nodiscard]] std::string kind() const override { return inner_->kind(); }
+  [[nodiscard]] int rank() const override { return inner_.rank(); }
+  [[nodiscard]] int world_size() const override { return inner_.world_size(); }
+  [[nodiscard]] std::string kind() const override { return inner_.kind(); }
   absl::Status AllGather(const Vector& shard, const Vector& unit, Stream& stream) override;
   absl::Status ReduceScatter(const Vector& unit, const Vector& shard, Stream& stream) override;
   absl::Status AllReduce(const Vector& data, Stream& stream) override;
   absl::Status Broadcast(const Vector& data, int root, Stream& stream) override;
   absl::Status Barrier(Stream& stream) override;
   void SetLabel(std::string_view label) override;
-  void Abort(const std::string& reason) override { inner_->Abort(reason); }
-  [[nodiscard]] absl::Status Health() const override { return inner_->Health(); }
+  void Abort(const std::string& reason) override { inner_.Abort(reason); }
+  [[nodiscard]] absl::Status Health() const override { return inner_.Health(); }
 
  private:
   absl::Status Record(const char* operation, std::int64_t bytes, DType dtype, Stream& stream,
                       const std::function<absl::Status()>& issue);
 
-  std::unique_ptr<Communicator> inner_;
+  Communicator& inner_;
   FlightRecorder& recorder_;
   const std::string name_;
   const StreamMarker marker_;

@@ -71,7 +71,7 @@ TEST(FlightRecorder, KeepsTheNewestAndForgetsTheRest) {
 TEST(RecordingCommunicator, RecordsEachCollectiveWithItsLabel) {
   FlightRecorder recorder(Clock::Real());
   auto group = CreateInProcessGroup(1).value();
-  RecordingCommunicator comm(std::move(group[0]), recorder, "gather");
+  RecordingCommunicator comm(*group[0], recorder, "gather");
   CpuStream stream("test", CpuStream::Mode::kThread);
   float shard[3] = {1, 2, 3};
   float unit[3] = {};
@@ -92,8 +92,8 @@ TEST(RecordingCommunicator, RecordsEachCollectiveWithItsLabel) {
 TEST(RecordingCommunicator, AFailedCollectiveIsNotFinished) {
   FlightRecorder recorder(Clock::Real());
   auto group = CreateInProcessGroup(2).value();
-  RecordingCommunicator comm(std::move(group[0]), recorder, "gather");
-  group.clear();  // rank 1 leaves
+  RecordingCommunicator comm(*group[0], recorder, "gather");
+  group[1].reset();
   CpuStream stream("test", CpuStream::Mode::kThread);
   ASSERT_TRUE(comm.Barrier(stream).ok());
   EXPECT_EQ(stream.Synchronize().code(), absl::StatusCode::kUnavailable);

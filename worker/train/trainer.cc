@@ -1,0 +1,420 @@
+#include "worker/train/trainer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/clock.h"
+#include "proto/support/log.h"
+#include "proto/support/status.h"
+#include "worker/train/engine.h"
+#include "worker/train/trainer_ceilings.h"
+#include "worker/train/trainer_checkpoint.h"
+#include "worker/train/trainer_errors.h"
+#include "worker/train/trainer_exchange.h"
+#include "worker/train/trainer_pulse.h"
+#include "worker/train/trainer_report.h"
+#include "worker/train/trainer_setup.h"
+
+namespace fsdp {
+namespace {
+
+// Sequences that one round of validation reads at a time on all ranks together.
+constexpr std::int64_t kEvaluationChunk = 1024;
+
+double SecondsSince(MonotonicTime begin) {
+  return absl::ToDoubleSeconds(Clock::Real().Now() - begin);
+}
+
+// What ranks agree to do after a step; the largest wins.
+enum class Outcome : int { kGoOn = 0, kStopWithCheckpoint = 1, kStop = 2 };
+
+Outcome OutcomeOf(const std::optional<v1::TrainerStop>& stop) {
+  if (!stop.has_value()) return Outcome::kGoOn;
+  return stop->mode() == v1::STOP_MODE_CHECKPOINT ? Outcome::kStopWithCheckpoint : Outcome::kStop;
+}
+
+// A rank between its commit and its end.
+class RunningRank {
+ public:
+  RunningRank(const TrainerRun& run, TrainerLink& link, Device& device, RankSetup& setup,
+              RankProgress& progress, FlightRecorder& recorder, CeilingsCache& ceilings)
+      : run_(run),
+        link_(link),
+        device_(device),
+        setup_(setup),
+        progress_(progress),
+        recorder_(recorder),
+        ceilings_(ceilings) {}
+
+  absl::Status Start(const v1::CommitEpoch& commit);
+  absl::StatusOr<v1::TrainerDone> Train();
+  // Nobody waits for this rank any more. Also drains the streams, which work of the communicators
+  // may still be in.
+  void Abandon(const std::string& why);
+  // The error of a communicator explains what the engine made of it.
+  absl::Status Explain(const absl::Status& status) const;
+
+ private:
+  absl::StatusOr<StepResult> Step();
+  absl::Status CheckResult(const StepResult& result);
+  absl::Status Agree();
+  absl::StatusOr<double> Evaluate();
+  absl::Status SaveIfDue(bool last);
+  absl::Status Report(StepFacts facts);
+  absl::StatusOr<v1::TrainerDone> Finish(bool finished);
+  void Notice(const std::string& type, const std::string& message);
+  [[nodiscard]] std::int64_t memory_in_use_bytes() const {
+    if (run_.memory_in_use_bytes) return run_.memory_in_use_bytes(device_);
+    return static_cast<std::int64_t>(device_.allocated_bytes() - allocated_before_);
+  }
+
+  [[nodiscard]] bool evaluation_due() const {
+    const std::int64_t every = setup_.spec().train().evaluate_every_steps();
+    return setup_.data.validation != nullptr && !evaluated_ &&
+           (at_.step == setup_.total_steps || (every > 0 && at_.step % every == 0));
+  }
+
+  const TrainerRun& run_;
+  TrainerLink& link_;
+  Device& device_;
+  RankSetup& setup_;
+  RankProgress& progress_;
+  FlightRecorder& recorder_;
+  CeilingsCache& ceilings_;
+  // What connects the ranks, and what records it: the engine and the exchange see the recorders.
+  RankCommunicators communicators_;
+  std::unique_ptr<RecordingCommunicator> gather_, scatter_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<RankExchange> exchange_;
+  std::unique_ptr<CheckpointManager> checkpoints_;
+
+  const MonotonicTime created_ = Clock::Real().Now();
+  // What measuring the ceilings took and gave back.
+  const std::size_t allocated_before_ = device_.allocated_bytes();
+  TrainingPosition at_;
+  bool evaluated_ = false;  // at at_.step
+  Outcome outcome_ = Outcome::kGoOn;
+  std::vector<std::int64_t> memory_peak_bytes_;  // by rank
+  double lr_ = 0;
+  double last_loss_ = 0;
+  MonotonicTime reported_ = Clock::Real().Now();
+  TrainerSeconds seconds_;  // since reported_
+  std::vector<std::int32_t> tokens_, targets_;
+};
+
+absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
+  absl::StatusOr<RankCommunicators> connected = run_.connect(commit);
+  if (!connected.ok()) {
+    return WithCause(connected.status(), v1::FAILURE_CAUSE_COMMUNICATION);
+  }
+  communicators_ = *std::move(connected);
+  if (communicators_.gather != nullptr) {
+    gather_ = std::make_unique<RecordingCommunicator>(*communicators_.gather, recorder_, "gather",
+                                                      run_.marker);
+  }
+  if (communicators_.scatter != nullptr) {
+    scatter_ = std::make_unique<RecordingCommunicator>(*communicators_.scatter, recorder_,
+                                                       "scatter", run_.marker);
+  }
+  Communicator* gather = gather_.get();
+  Communicator* scatter = scatter_ != nullptr ? scatter_.get() : gather;
+  EngineOptions options;
+  options.optimizer = setup_.optimizer;
+  ASSIGN_OR_RETURN(engine_, Engine::Create(setup_.plan, options, device_, gather, scatter));
+  ASSIGN_OR_RETURN(exchange_, RankExchange::Create(device_, gather));
+  CheckpointOptions checkpoint_options;
+  checkpoint_options.verdict_wait = run_.verdict_wait;
+  checkpoints_ = std::make_unique<CheckpointManager>(setup_, *engine_, device_, *exchange_, link_,
+                                                     checkpoint_options);
+  ASSIGN_OR_RETURN(at_, checkpoints_->Restore());
+  memory_peak_bytes_.assign(static_cast<std::size_t>(setup_.world_size()), memory_in_use_bytes());
+  const auto share = setup_.plan.split.Share(setup_.rank());
+  const auto elements = static_cast<std::size_t>(share.count * setup_.plan.input.sequence_length);
+  tokens_.resize(elements);
+  targets_.resize(elements);
+
+  v1::TrainerToDaemon message;
+  message.mutable_running()->set_first_step(at_.step + 1);
+  message.mutable_running()->set_start_seconds(SecondsSince(created_));
+  RETURN_IF_ERROR(link_.Send(message));
+  progress_.SetState(v1::RANK_STATE_RUNNING);
+  progress_.SetStep(at_.step, 0);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> RunningRank::Step() {
+  progress_.SetPhase(v1::PHASE_TRAIN);
+  const MonotonicTime begin = Clock::Real().Now();
+  const auto share = setup_.plan.split.Share(setup_.rank());
+  RETURN_IF_ERROR(WithCause(setup_.data.train->Read(at_.position + share.begin, tokens_, targets_),
+                            v1::FAILURE_CAUSE_DATA));
+  seconds_.data += SecondsSince(begin);
+  StepInput input;
+  input.step = at_.step + 1;
+  lr_ = LearningRate(setup_.optimizer, input.step, setup_.total_steps);
+  input.lr = lr_;
+  input.tokens = tokens_;
+  input.targets = targets_;
+  ASSIGN_OR_RETURN(StepResult result, engine_->Step(input));
+  RETURN_IF_ERROR(CheckResult(result));
+  at_.step = input.step;
+  at_.position += setup_.plan.input.global_batch;
+  at_.tokens += result.valid_tokens;
+  evaluated_ = false;
+  last_loss_ = result.loss;
+  progress_.SetStep(at_.step, SecondsSince(begin));
+  return result;
+}
+
+absl::Status RunningRank::CheckResult(const StepResult& result) {
+  if (result.non_finite) {
+    const std::string message = absl::StrFormat(
+        "step %d: a gradient holds NaN or Inf (loss %g); the update was not applied", result.step,
+        result.loss);
+    if (setup_.spec().train().on_non_finite() != v1::NON_FINITE_POLICY_SKIP) {
+      return WithCause(
+          absl::FailedPreconditionError(absl::StrCat(
+              message, ": lower optimizer.lr, set optimizer.gradClip, or train.onNonFinite: skip")),
+          v1::FAILURE_CAUSE_NON_FINITE);
+    }
+    Notice("NON_FINITE_SKIPPED", message);
+  } else if (result.skipped) {
+    Notice("EMPTY_STEP", absl::StrFormat("step %d has no valid target: no update", result.step));
+  }
+  return absl::OkStatus();
+}
+
+// Stops reach ranks at different times; all must end at the same step.
+absl::Status RunningRank::Agree() {
+  const double mine[] = {static_cast<double>(OutcomeOf(link_.stop())),
+                         static_cast<double>(memory_in_use_bytes())};
+  ASSIGN_OR_RETURN(const auto all, exchange_->Gather(mine, "agree"));
+  int largest = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    largest = std::max(largest, static_cast<int>(all[rank][0]));
+    memory_peak_bytes_[rank] =
+        std::max(memory_peak_bytes_[rank], static_cast<std::int64_t>(all[rank][1]));
+  }
+  outcome_ = static_cast<Outcome>(largest);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> RunningRank::Evaluate() {
+  progress_.SetPhase(v1::PHASE_EVALUATE);
+  const MonotonicTime begin = Clock::Real().Now();
+  BatchSource& source = *setup_.data.validation;
+  const std::int64_t wanted = setup_.spec().train().evaluate_sequences();
+  const std::int64_t total =
+      wanted > 0 ? std::min(wanted, source.num_sequences()) : source.num_sequences();
+  double loss_sum = 0;
+  std::int64_t valid_tokens = 0;
+  for (std::int64_t first = 0; first < total; first += kEvaluationChunk) {
+    const std::int64_t count = std::min(kEvaluationChunk, total - first);
+    const auto share = BatchSplit(count, setup_.world_size(), 0).Share(setup_.rank());
+    const auto elements = static_cast<std::size_t>(share.count * source.sequence_length());
+    std::vector<std::int32_t> tokens(elements);
+    std::vector<std::int32_t> targets(elements);
+    RETURN_IF_ERROR(
+        WithCause(source.Read(first + share.begin, tokens, targets), v1::FAILURE_CAUSE_DATA));
+    ASSIGN_OR_RETURN(const EvaluationResult part,
+                     engine_->Evaluate(tokens, targets, engine_->EvaluationRounds(count)));
+    loss_sum += part.loss_sum;
+    valid_tokens += part.valid_tokens;
+  }
+  seconds_.evaluate += SecondsSince(begin);
+  evaluated_ = true;
+  const double loss = valid_tokens > 0 ? loss_sum / static_cast<double>(valid_tokens) : 0;
+  at_.validation_loss = loss;
+  return loss;
+}
+
+absl::Status RunningRank::SaveIfDue(bool last) {
+  if (!checkpoints_->enabled() || checkpoints_->last_step() == at_.step) return absl::OkStatus();
+  const std::int64_t every = setup_.spec().checkpoint().every_steps();
+  if (!last && !(every > 0 && at_.step % every == 0)) return absl::OkStatus();
+  progress_.SetPhase(v1::PHASE_CHECKPOINT);
+  const MonotonicTime begin = Clock::Real().Now();
+  RETURN_IF_ERROR(checkpoints_->Save(at_));
+  seconds_.checkpoint += SecondsSince(begin);
+  return absl::OkStatus();
+}
+
+absl::Status RunningRank::Report(StepFacts facts) {
+  const MonotonicTime now = Clock::Real().Now();
+  seconds_.total = absl::ToDoubleSeconds(now - reported_);
+  reported_ = now;
+  facts.seconds = std::exchange(seconds_, {});
+  facts.lr = lr_;
+  facts.memory_peak_bytes = memory_peak_bytes_;
+  facts.final = at_.step == setup_.total_steps;
+  if (setup_.rank() == 0 && IsPrinted(at_.step, setup_.total_steps)) {
+    run_.print(TableRow(at_.step, facts.result.loss,
+                        *std::max_element(memory_peak_bytes_.begin(), memory_peak_bytes_.end())));
+  }
+  if (setup_.rank() == 0 && facts.validation_loss.has_value()) {
+    run_.print(absl::StrFormat("step %d: validation loss %.4f", at_.step, *facts.validation_loss));
+  }
+  v1::TrainerToDaemon message;
+  *message.mutable_step() = MakeStepReport(setup_, *engine_, facts, ceilings_.Get());
+  return link_.Send(message);
+}
+
+absl::StatusOr<v1::TrainerDone> RunningRank::Train() {
+  if (setup_.rank() == 0) run_.print(TableHeader());
+  while (at_.step < setup_.total_steps && outcome_ == Outcome::kGoOn) {
+    StepFacts facts;
+    ASSIGN_OR_RETURN(facts.result, Step());
+    RETURN_IF_ERROR(Agree());
+    if (evaluation_due()) {
+      ASSIGN_OR_RETURN(facts.validation_loss, Evaluate());
+    }
+    RETURN_IF_ERROR(Report(std::move(facts)));
+    const bool last = at_.step == setup_.total_steps || outcome_ == Outcome::kStopWithCheckpoint;
+    RETURN_IF_ERROR(SaveIfDue(last));
+    RETURN_IF_ERROR(checkpoints_->Poll());
+  }
+  return Finish(at_.step >= setup_.total_steps);
+}
+
+absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
+  // Resumed at its very end: the figures of the result are still wanted.
+  if (finished && evaluation_due()) RETURN_IF_ERROR(Evaluate().status());
+  progress_.SetPhase(v1::PHASE_CHECKPOINT);
+  RETURN_IF_ERROR(checkpoints_->Finish());
+  progress_.SetState(v1::RANK_STATE_STOPPING);
+  v1::TrainerToDaemon message;
+  v1::TrainerDone& done = *message.mutable_done();
+  done.set_finished(finished);
+  done.set_last_step(at_.step);
+  if (checkpoints_->enabled()) done.set_checkpoint_step(checkpoints_->last_step());
+  if (finished && setup_.rank() == 0) {
+    v1::JobResult& result = *done.mutable_result();
+    result.set_steps(at_.step);
+    result.set_tokens(at_.tokens);
+    result.set_train_loss(last_loss_);
+    if (at_.validation_loss.has_value()) result.set_validation_loss(*at_.validation_loss);
+    result.set_run_seconds(SecondsSince(created_));
+    if (setup_.unigram_entropy.has_value()) result.set_unigram_entropy(*setup_.unigram_entropy);
+    if (setup_.bigram_conditional_entropy.has_value()) {
+      result.set_bigram_conditional_entropy(*setup_.bigram_conditional_entropy);
+    }
+    if (setup_.spec().data().source() == v1::DATA_SOURCE_TEXT) result.set_bytes_per_token(1);
+    AddFamilies(setup_, *engine_, ceilings_.Get(), result.mutable_families());
+    for (const std::int64_t peak : memory_peak_bytes_) {
+      result.add_memory_peak_bytes_by_rank(peak);
+      result.set_memory_peak_bytes(std::max(result.memory_peak_bytes(), peak));
+    }
+  }
+  RETURN_IF_ERROR(link_.Send(message));
+  return done;
+}
+
+void RunningRank::Notice(const std::string& type, const std::string& message) {
+  if (setup_.rank() != 0) return;  // every rank sees the same
+  LOG_WARNING("%s", message);
+  v1::TrainerToDaemon wire;
+  wire.mutable_notice()->set_type(type);
+  wire.mutable_notice()->set_message(message);
+  wire.mutable_notice()->set_severity(v1::EVENT_SEVERITY_WARNING);
+  wire.mutable_notice()->set_step(at_.step + 1);
+  link_.Send(wire).IgnoreError();
+}
+
+void RunningRank::Abandon(const std::string& why) {
+  for (Communicator* communicator : {communicators_.gather.get(), communicators_.scatter.get()}) {
+    if (communicator != nullptr) communicator->Abort(why);
+  }
+  for (Stream* stream : {&device_.gather(), &device_.scatter(), &device_.copy()}) {
+    device_.Synchronize(*stream).IgnoreError();
+  }
+}
+
+absl::Status RunningRank::Explain(const absl::Status& status) const {
+  for (const Communicator* communicator :
+       {communicators_.gather.get(), communicators_.scatter.get()}) {
+    if (communicator == nullptr) continue;
+    const absl::Status health = communicator->Health();
+    if (absl::IsUnavailable(health) || absl::IsDeadlineExceeded(health)) {
+      return WithCause(health, v1::FAILURE_CAUSE_COMMUNICATION);
+    }
+  }
+  return status;
+}
+
+// Tells the control plane why this rank ends.
+void SendFailure(const absl::Status& status, const RankProgress& progress,
+                 const FlightRecorder& recorder, TrainerLink& link) {
+  v1::TrainerToDaemon message;
+  v1::RankFailure& failure = *message.mutable_failure();
+  failure.set_cause(CauseOf(status));
+  failure.set_message(std::string(status.message()));
+  failure.set_step(progress.step());
+  failure.set_phase(progress.phase());
+  failure.set_collective(recorder.Status().pending);
+  if (const std::optional<int> peer = PeerOf(status); peer.has_value()) failure.set_peer(*peer);
+  link.Send(message).IgnoreError();
+}
+
+// Proves what this rank sees and waits for its peers.
+absl::StatusOr<v1::CommitEpoch> Join(const TrainerRun& run, const RankSetup& setup,
+                                     TrainerLink& link, Device& device, RankProgress& progress,
+                                     CeilingsCache& ceilings) {
+  v1::TrainerToDaemon message;
+  ASSIGN_OR_RETURN(*message.mutable_joined(), MakeJoined(setup));
+  if (setup.rank() == 0 && setup.world_size() > 1 && run.add_unique_ids) {
+    RETURN_IF_ERROR(run.add_unique_ids(message.mutable_joined()));
+  }
+  RETURN_IF_ERROR(link.Send(message));
+  progress.SetState(v1::RANK_STATE_JOINED);
+  // While the peers still start.
+  RETURN_IF_ERROR(ceilings.Prepare(run.measure_ceilings, device, link));
+  return link.WaitCommit();
+}
+
+// A failure is told before anything is torn down.
+absl::StatusOr<v1::TrainerDone> JoinAndTrain(const TrainerRun& run, TrainerLink& link,
+                                             Device& device, RankProgress& progress,
+                                             FlightRecorder& recorder) {
+  absl::StatusOr<RankSetup> setup = SetUpRank(run.start.assignment(), device);
+  CeilingsCache ceilings(run.start);
+  if (!setup.ok()) {
+    SendFailure(setup.status(), progress, recorder, link);
+    return setup.status();
+  }
+  absl::StatusOr<v1::CommitEpoch> commit = Join(run, *setup, link, device, progress, ceilings);
+  if (!commit.ok()) {
+    SendFailure(commit.status(), progress, recorder, link);
+    return commit.status();
+  }
+  RunningRank rank(run, link, device, *setup, progress, recorder, ceilings);
+  absl::Status status = rank.Start(*commit);
+  if (status.ok()) {
+    absl::StatusOr<v1::TrainerDone> done = rank.Train();
+    if (done.ok()) return done;
+    status = done.status();
+  }
+  status = rank.Explain(status);
+  SendFailure(status, progress, recorder, link);
+  rank.Abandon("a rank failed");
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::TrainerDone> RunRank(const TrainerRun& run, TrainerLink& link, Device& device) {
+  RankProgress progress;
+  // Shared: a dump may still be under way when this returns.
+  const auto recorder = std::make_shared<FlightRecorder>(Clock::Real());
+  link.OnDump([&link, recorder] {
+    v1::TrainerToDaemon message;
+    *message.mutable_collective_dump() = MakeCollectiveDump(*recorder);
+    link.Send(message).IgnoreError();
+  });
+  const PulseThread pulse(run.start.assignment().key(), link, progress, *recorder);
+  return JoinAndTrain(run, link, device, progress, *recorder);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,186 @@
+#include "worker/train/trainer_checkpoint.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "proto/support/log.h"
+#include "proto/support/status.h"
+#include "worker/checkpoint/catalog.h"
+#include "worker/checkpoint/checkpoint_loader.h"
+#include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/train/trainer_errors.h"
+
+namespace fsdp {
+namespace {
+
+absl::Status Checkpoint(const absl::Status& status) {
+  return WithCause(status, v1::FAILURE_CAUSE_CHECKPOINT);
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(const RankSetup& setup, Engine& engine, Device& device,
+                                     RankExchange& exchange, TrainerLink& link,
+                                     const CheckpointOptions& options)
+    : setup_(setup),
+      engine_(engine),
+      device_(device),
+      exchange_(exchange),
+      link_(link),
+      options_(options),
+      store_(BlobStore::Posix()) {}
+
+absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
+  TrainingPosition at;
+  const std::string& init_from = setup_.spec().model().init_from();
+  if (!setup_.resume_directory.empty()) {
+    const std::vector<ShardTensor> tensors = engine_.shard_tensors();
+    absl::StatusOr<Manifest> manifest =
+        LoadCheckpoint(store_, setup_.resume_directory, tensors, device_);
+    if (!manifest.ok()) return Checkpoint(manifest.status());
+    WarnOnOtherData(*manifest);
+    at = {manifest->step, manifest->position, manifest->tokens, manifest->validation_loss};
+    last_step_ = manifest->step;
+    RETURN_IF_ERROR(engine_.WeightsChanged());
+    return at;
+  }
+  // Moments start at zero either way.
+  RETURN_IF_ERROR(engine_.InitializeWeights(setup_.spec().train().seed()));
+  if (init_from.empty()) return at;
+  const std::vector<ShardTensor> tensors = engine_.shard_tensors();
+  RETURN_IF_ERROR(
+      Checkpoint(Annotate(LoadWeights(store_, init_from, tensors, device_), "model.initFrom")));
+  RETURN_IF_ERROR(engine_.WeightsChanged());
+  return at;
+}
+
+void CheckpointManager::WarnOnOtherData(const Manifest& manifest) {
+  const std::uint64_t now = setup_.data.train->identity().fingerprint;
+  if (setup_.rank() != 0 || manifest.data_fingerprint == now) return;
+  v1::TrainerToDaemon message;
+  v1::RankNotice& notice = *message.mutable_notice();
+  notice.set_type("DATA_CHANGED");
+  notice.set_severity(v1::EVENT_SEVERITY_WARNING);
+  notice.set_step(manifest.step);
+  notice.set_message(absl::StrFormat(
+      "the data (or its split or order) is not what the checkpoint of step %d was trained on: "
+      "fingerprint 0x%016x, then 0x%016x; positions mean other sequences now",
+      manifest.step, now, manifest.data_fingerprint));
+  LOG_WARNING("%s", notice.message());
+  link_.Send(message).IgnoreError();
+}
+
+// Also tells every rank whether all have written. A size is exact in a double up to 8 PiB.
+absl::StatusOr<std::vector<ManifestFile>> CheckpointManager::ExchangeFiles(
+    const absl::StatusOr<ManifestFile>& mine, const std::string& directory) {
+  const double values[] = {mine.ok() ? 1.0 : 0.0,
+                           mine.ok() ? static_cast<double>(mine->size_bytes) : 0.0,
+                           mine.ok() ? static_cast<double>(mine->crc32c) : 0.0};
+  ASSIGN_OR_RETURN(const auto all, exchange_.Gather(values, "checkpoint"));
+  if (!mine.ok()) return Checkpoint(mine.status());
+  std::vector<ManifestFile> files;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank][0] == 0) {
+      return Checkpoint(absl::AbortedError(
+          absl::StrCat("rank ", rank, " could not write its shard to ", directory)));
+    }
+    ManifestFile file;
+    file.name = absl::StrFormat("rank-%05d.safetensors", rank);
+    file.size_bytes = static_cast<std::uint64_t>(all[rank][1]);
+    file.crc32c = static_cast<std::uint32_t>(all[rank][2]);
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+absl::Status CheckpointManager::Save(const TrainingPosition& at) {
+  const std::int64_t epoch = setup_.assignment.key().epoch();
+  const std::string directory =
+      absl::StrCat(setup_.checkpoint_root, "/", StepDirectoryName(at.step, epoch));
+  const std::vector<ShardTensor> tensors = engine_.shard_tensors();
+  const absl::StatusOr<ManifestFile> mine =
+      WriteShard(store_, directory, setup_.rank(), tensors, device_);
+  if (mine.ok()) {
+    v1::TrainerToDaemon message;
+    v1::CheckpointShardWritten& written = *message.mutable_shard_written();
+    written.set_step(at.step);
+    written.set_path(absl::StrCat(directory, "/", mine->name));
+    written.set_bytes(static_cast<std::int64_t>(mine->size_bytes));
+    written.set_crc32c(mine->crc32c);
+    RETURN_IF_ERROR(link_.Send(message));
+  }
+  ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, ExchangeFiles(mine, directory));
+  last_step_ = at.step;
+  if (setup_.rank() != 0) return absl::OkStatus();
+  Manifest header;
+  header.job = setup_.assignment.key().job();
+  header.epoch = epoch;
+  header.step = at.step;
+  header.position = at.position;
+  header.tokens = at.tokens;
+  header.seed = setup_.spec().train().seed();
+  header.model_hash = ModelHash(tensors);
+  header.data_fingerprint = setup_.data.train->identity().fingerprint;
+  header.created = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
+  header.validation_loss = at.validation_loss;
+  absl::StatusOr<Manifest> manifest = BuildManifest(store_, directory, std::move(header), files);
+  if (!manifest.ok()) return Checkpoint(manifest.status());
+  RETURN_IF_ERROR(Propose(directory, *std::move(manifest)));
+  return Settle(options_.verdict_wait);
+}
+
+absl::Status CheckpointManager::Propose(const std::string& directory, Manifest manifest) {
+  const PublishedManifest described = DescribeManifest(manifest);
+  v1::TrainerToDaemon message;
+  v1::CheckpointInfo& info = *message.mutable_manifest()->mutable_checkpoint();
+  info.set_step(manifest.step);
+  info.set_epoch(manifest.epoch);
+  info.set_path(directory);
+  info.set_world_size(manifest.world_size);
+  info.set_size_bytes(static_cast<std::int64_t>(described.size_bytes));
+  info.set_manifest_crc32c(described.crc32c);
+  if (manifest.validation_loss.has_value()) info.set_validation_loss(*manifest.validation_loss);
+  info.mutable_create_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
+  proposals_[manifest.step] = {directory, std::move(manifest)};
+  return link_.Send(message);
+}
+
+// In the order of steps: a later manifest is never published before an earlier one.
+absl::Status CheckpointManager::Settle(absl::Duration wait) {
+  while (!proposals_.empty()) {
+    const auto first = proposals_.begin();
+    const std::optional<v1::ManifestVerdict> verdict = link_.TakeVerdict(first->first, wait);
+    if (!verdict.has_value()) return absl::OkStatus();
+    const Proposal proposal = std::move(first->second);
+    proposals_.erase(first);
+    if (!verdict->admitted()) {
+      return Checkpoint(absl::AbortedError(
+          absl::StrFormat("the coordinator refused the checkpoint of step %d: %s", verdict->step(),
+                          verdict->reason())));
+    }
+    RETURN_IF_ERROR(Checkpoint(Publish(proposal)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointManager::Publish(const Proposal& proposal) {
+  RETURN_IF_ERROR(PublishManifest(store_, proposal.directory, proposal.manifest));
+  LOG_INFO("checkpoint of step %d published: %s", proposal.manifest.step, proposal.directory);
+  const absl::Status retained = ApplyRetention(store_, setup_.checkpoint_root, setup_.retention);
+  // What could not be removed costs disk, not the job.
+  if (!retained.ok()) LOG_WARNING("old checkpoints stay: %s", std::string(retained.message()));
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointManager::Poll() {
+  return proposals_.empty() ? absl::OkStatus() : Settle(absl::ZeroDuration());
+}
+
+absl::Status CheckpointManager::Finish() {
+  while (!proposals_.empty()) RETURN_IF_ERROR(Settle(absl::Seconds(1)));
+  return absl::OkStatus();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,44 @@
+#ifndef FSDPCTL_WORKER_TRAIN_TRAINER_EXCHANGE_H_
+#define FSDPCTL_WORKER_TRAIN_TRAINER_EXCHANGE_H_
+
+// A few numbers from every rank to every rank: what the trainer itself (not the engine) must agree
+// on, such as a stop that reached one rank a step before the others.
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/comm/communicator.h"
+#include "worker/device/device.h"
+
+namespace fsdp {
+
+class RankExchange {
+ public:
+  static constexpr std::size_t kMaxValues = 8;
+
+  // `communicator` is null at world size 1; it and its stream (the device's gather stream) are
+  // shared with the engine, so calls come between engine calls, from the step thread.
+  //   RESOURCE_EXHAUSTED  the device has no few hundred bytes left
+  static absl::StatusOr<std::unique_ptr<RankExchange>> Create(Device& device,
+                                                              Communicator* communicator);
+
+  // values[rank] = that rank's `mine`; at most kMaxValues, as many on every rank. Also a barrier.
+  // `label` names it for flight recorders.
+  absl::StatusOr<std::vector<std::vector<double>>> Gather(std::span<const double> mine,
+                                                          const char* label);
+
+ private:
+  RankExchange(Device& device, Communicator* communicator)
+      : device_(device), communicator_(communicator) {}
+
+  Device& device_;
+  Communicator* const communicator_;
+  std::unique_ptr<DeviceBuffer> device_memory_;  // [kMaxValues], then [world, kMaxValues]
+  std::unique_ptr<DeviceBuffer> host_memory_;
+};
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_TRAIN_TRAINER_EXCHANGE_H_

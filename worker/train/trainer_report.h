@@ -1,0 +1,53 @@
+#ifndef FSDPCTL_WORKER_TRAIN_TRAINER_REPORT_H_
+#define FSDPCTL_WORKER_TRAIN_TRAINER_REPORT_H_
+
+// What a rank says about its steps: records for the control plane, lines for people.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fsdp/v1/trainer.pb.h"
+#include "worker/profile/family_recorder.h"
+#include "worker/profile/flight_recorder.h"
+#include "worker/train/engine.h"
+#include "worker/train/trainer_setup.h"
+
+namespace fsdp {
+
+// Seconds that the trainer itself spent since the report before.
+struct TrainerSeconds {
+  double total = 0;  // from report to report
+  double data = 0;
+  double evaluate = 0;
+  double checkpoint = 0;
+};
+
+struct StepFacts {
+  StepResult result;
+  double lr = 0;
+  TrainerSeconds seconds;
+  std::optional<double> validation_loss;
+  std::vector<std::int64_t> memory_peak_bytes;  // by rank
+  bool final = false;
+};
+
+// `ceilings` may be empty: then families carry no verdict.
+v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, const StepFacts& facts,
+                              const v1::DeviceCeilings& ceilings);
+
+void AddFamilies(const RankSetup& setup, const Engine& engine, const v1::DeviceCeilings& ceilings,
+                 google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out);
+
+v1::CollectiveDump MakeCollectiveDump(const FlightRecorder& recorder);
+
+// "Step | Loss | Peak memory per rank", and a row of that table.
+std::string TableHeader();
+std::string TableRow(std::int64_t step, double loss, std::int64_t memory_peak_bytes);
+// Whether rank 0 prints a row for this step: at most about 200 rows a job, first and last included.
+bool IsPrinted(std::int64_t step, std::int64_t total_steps);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_TRAIN_TRAINER_REPORT_H_

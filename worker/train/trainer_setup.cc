@@ -1,0 +1,191 @@
+#include "worker/train/trainer_setup.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "proto/support/status.h"
+#include "worker/checkpoint/checkpoint_loader.h"
+#include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/train/engine.h"
+#include "worker/train/trainer_errors.h"
+
+namespace fsdp {
+namespace {
+
+constexpr char kTokenFile[] = ".fsdp-directory-token";
+
+// "jobs/llama-1a2b3c4d" -> "llama-1a2b3c4d".
+std::string JobFolder(const std::string& job) {
+  const std::size_t slash = job.rfind('/');
+  return slash == std::string::npos ? job : job.substr(slash + 1);
+}
+
+std::int64_t CeilDivide(double numerator, double denominator) {
+  return static_cast<std::int64_t>(std::ceil(numerator / denominator));
+}
+
+absl::StatusOr<std::int64_t> TotalSteps(const RankSetup& setup) {
+  const v1::LimitSpec& limits = setup.spec().limits();
+  if (limits.max_steps() > 0) return limits.max_steps();
+  if (limits.max_tokens() > 0) {
+    return CeilDivide(static_cast<double>(limits.max_tokens()),
+                      static_cast<double>(setup.plan.tokens_per_step));
+  }
+  if (limits.max_passes() > 0) {
+    const std::int64_t sequences = setup.data.train->num_sequences();
+    if (sequences == 0) {
+      return absl::InvalidArgumentError(
+          "limits.maxPasses: synthetic data has no end; use limits.maxSteps or limits.maxTokens");
+    }
+    return std::max<std::int64_t>(1,
+                                  CeilDivide(limits.max_passes() * static_cast<double>(sequences),
+                                             static_cast<double>(setup.plan.input.global_batch)));
+  }
+  return absl::InvalidArgumentError(
+      "limits: one of maxSteps, maxTokens and maxPasses must be above 0");
+}
+
+absl::Status SetUpData(RankSetup* setup) {
+  const std::int64_t vocab = setup->plan.input.model.vocab_size;
+  ASSIGN_OR_RETURN(setup->data, OpenData(DataOptionsFromSpec(setup->spec(), vocab)));
+  if (setup->rank() != 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<EntropyStats> train, SplitEntropy(*setup->data.train));
+  if (train.has_value()) setup->unigram_entropy = train->unigram;
+  // Compared with the validation loss where there is one.
+  if (setup->data.validation == nullptr) {
+    if (train.has_value()) setup->bigram_conditional_entropy = train->bigram_conditional;
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::optional<EntropyStats> validation,
+                   SplitEntropy(*setup->data.validation));
+  if (validation.has_value()) setup->bigram_conditional_entropy = validation->bigram_conditional;
+  return absl::OkStatus();
+}
+
+absl::Status SetUpCheckpoints(RankSetup* setup) {
+  const v1::CheckpointSpec& spec = setup->spec().checkpoint();
+  setup->retention.keep_last = spec.has_keep_last() ? spec.keep_last() : 2;
+  setup->retention.keep_every_steps = spec.keep_every_steps();
+  setup->retention.keep_best = spec.keep_best();
+  BlobStore& store = BlobStore::Posix();
+  if (!spec.dir().empty()) {
+    setup->checkpoint_root =
+        absl::StrCat(spec.dir(), "/", JobFolder(setup->assignment.key().job()));
+    RETURN_IF_ERROR(Annotate(store.CreateDirectory(setup->checkpoint_root), "checkpoint.dir"));
+  }
+  setup->resume_directory =
+      setup->assignment.has_resume() ? setup->assignment.resume().path() : spec.resume_from();
+  if (setup->resume_directory.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(setup->resume, ReadManifest(store, setup->resume_directory));
+  const v1::CheckpointInfo& info = setup->assignment.resume();
+  const std::uint32_t crc = DescribeManifest(*setup->resume).crc32c;
+  if (info.manifest_crc32c() != 0 && info.manifest_crc32c() != crc) {
+    return absl::DataLossError(
+        absl::StrFormat("%s: the manifest's CRC-32C is 0x%08x, the coordinator admitted 0x%08x",
+                        setup->resume_directory, crc, info.manifest_crc32c()));
+  }
+  return absl::OkStatus();
+}
+
+std::string RandomToken() {
+  std::random_device random;
+  return absl::StrFormat("%08x%08x", random(), random());
+}
+
+}  // namespace
+
+DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size) {
+  const v1::DataSpec& data = spec.data();
+  DataOptions options;
+  options.source = data.source() == v1::DATA_SOURCE_TOKENS ? SourceKind::kTokens
+                   : data.source() == v1::DATA_SOURCE_TEXT ? SourceKind::kText
+                                                           : SourceKind::kSynthetic;
+  options.path = data.path();
+  options.token_bytes = data.token_dtype() == v1::TOKEN_D_TYPE_UINT32 ? 4 : 2;
+  options.sequence_length = data.sequence_length();
+  options.validation_fraction = data.validation_fraction();
+  options.validation_path = data.validation_path();
+  options.shuffle = !data.has_shuffle() || data.shuffle();
+  options.targets = data.targets() == v1::TARGET_KIND_INDEPENDENT ? TargetRule::kIndependent
+                                                                  : TargetRule::kNextToken;
+  options.vocab_size = vocab_size;
+  options.seed = spec.train().seed();
+  return options;
+}
+
+absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& device) {
+  RankSetup setup;
+  setup.assignment = assignment;
+  if (setup.world_size() < 1 || setup.rank() < 0 || setup.rank() >= setup.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("rank %d is not one of %d", setup.rank(), setup.world_size()));
+  }
+  ASSIGN_OR_RETURN(const PlanInput input,
+                   PlanInputFromJob(assignment.job(), setup.world_size(), 0));
+  ASSIGN_OR_RETURN(setup.plan, Engine::PlanFor(input, device));
+  setup.optimizer = OptimizerFromSpec(setup.spec().optimizer());
+  RETURN_IF_ERROR(WithCause(SetUpData(&setup), v1::FAILURE_CAUSE_DATA));
+  ASSIGN_OR_RETURN(setup.total_steps, TotalSteps(setup));
+  RETURN_IF_ERROR(WithCause(SetUpCheckpoints(&setup), v1::FAILURE_CAUSE_CHECKPOINT));
+  return setup;
+}
+
+absl::StatusOr<std::string> DirectoryToken(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kTokenFile);
+  if (::access(path.c_str(), F_OK) != 0) {
+    const std::string token = RandomToken();
+    const std::string temporary = absl::StrCat(path, ".", token);
+    std::ofstream file(temporary);
+    file << token;
+    file.close();
+    if (!file) return ErrnoToStatus(errno, absl::StrCat("write(", temporary, ")"));
+    // link, unlike rename, fails when another rank was first.
+    const int linked = ::link(temporary.c_str(), path.c_str());
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    if (linked != 0 && error != EEXIST) {
+      return ErrnoToStatus(error, absl::StrCat("link(", path, ")"));
+    }
+  }
+  std::ifstream file(path);
+  std::ostringstream token;
+  token << file.rdbuf();
+  if (!file) return ErrnoToStatus(errno, absl::StrCat("read(", path, ")"));
+  return token.str().substr(0, 64);
+}
+
+absl::StatusOr<v1::RankJoined> MakeJoined(const RankSetup& setup) {
+  v1::RankJoined joined;
+  const DataIdentity& identity = setup.data.train->identity();
+  joined.set_plan_hash(setup.plan.schedule_hash);
+  joined.set_data_fingerprint(identity.fingerprint);
+  joined.set_data_path(identity.path);
+  joined.set_data_bytes(identity.size_bytes);
+  joined.set_resume_step(setup.resume.has_value() ? setup.resume->step : 0);
+  joined.set_memory_planned_bytes(setup.plan.total_bytes);
+  joined.set_pid(::getpid());
+  joined.set_total_steps(setup.total_steps);
+  if (!setup.checkpoint_root.empty()) {
+    absl::StatusOr<std::string> token = DirectoryToken(setup.spec().checkpoint().dir());
+    if (!token.ok()) {
+      return WithCause(Annotate(token.status(), "checkpoint.dir"), v1::FAILURE_CAUSE_CHECKPOINT);
+    }
+    joined.set_checkpoint_dir_token(*token);
+  }
+  if (setup.unigram_entropy.has_value()) joined.set_unigram_entropy(*setup.unigram_entropy);
+  if (setup.bigram_conditional_entropy.has_value()) {
+    joined.set_bigram_conditional_entropy(*setup.bigram_conditional_entropy);
+  }
+  return joined;
+}
+
+}  // namespace fsdp
