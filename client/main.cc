@@ -1,12 +1,17 @@
 // The process around RunCli: terminal, environment, signals.
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
+#include <streambuf>
+#include <string>
 #include <thread>
 
 #include "client/cli.h"
@@ -27,6 +32,27 @@ std::string ExecutablePath() {
   const ssize_t size = readlink("/proc/self/exe", path, sizeof(path));
   return size <= 0 ? "" : std::string(path, static_cast<std::size_t>(size));
 }
+
+// Standard input that ends at an interrupt: a read(2) alone would go on waiting.
+class InterruptibleInput final : public std::streambuf {
+ public:
+  explicit InterruptibleInput(const fsdp::Interrupt* interrupt) : interrupt_(*interrupt) {}
+
+ private:
+  int_type underflow() override {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    while (poll(&input, 1, /*timeout=*/100) <= 0) {
+      if (interrupt_.cancelled()) return traits_type::eof();
+    }
+    const ssize_t size = read(STDIN_FILENO, buffer_.data(), buffer_.size());
+    if (size <= 0) return traits_type::eof();
+    setg(buffer_.data(), buffer_.data(), buffer_.data() + size);
+    return traits_type::to_int_type(buffer_[0]);
+  }
+
+  const fsdp::Interrupt& interrupt_;
+  std::array<char, 16384> buffer_{};
+};
 
 // Turns Ctrl-C and SIGTERM into Interrupt::Cancel; a second one ends the process the hard way.
 void WatchSignals(sigset_t signals, fsdp::Interrupt* interrupt) {
@@ -58,7 +84,9 @@ int main(int argc, char** argv) {
 
   std::ios::sync_with_stdio(false);
   fsdp::CliWorld world;
-  world.in = &std::cin;
+  InterruptibleInput input(&interrupt);
+  std::istream in(&input);
+  world.in = &in;
   world.out = &std::cout;
   world.err = &std::cerr;
   world.out_is_terminal = isatty(STDOUT_FILENO) == 1;

@@ -84,6 +84,10 @@ SpecOutcome LoadSpec(CommandRun& run) {
     outcome.exit_code = static_cast<ExitCode>(run.UsageError(std::string(text.status().message())));
     return outcome;
   }
+  if (run.world().interrupt->cancelled()) {
+    outcome.exit_code = static_cast<ExitCode>(run.Fail(absl::CancelledError("interrupted")));
+    return outcome;
+  }
   SpecOptions options;
   options.sets = run.flags().GetStrings("set");
   if (run.flags().Has("name")) {

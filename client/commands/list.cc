@@ -1,5 +1,8 @@
 #include <google/protobuf/descriptor.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <ostream>
 
 #include "absl/strings/ascii.h"
@@ -37,9 +40,14 @@ int Run(CommandRun& run) {
   }
   const auto client = run.client();
   if (!client.ok()) return run.Fail(client.status());
-  const auto jobs = (*client)->ListJobs(filter, static_cast<int>(run.flags().GetInt("limit")));
+  const auto limit = run.flags().GetInt("limit");
+  const auto jobs = (*client)->ListJobs(
+      filter, static_cast<int>(std::min<std::int64_t>(limit, std::numeric_limits<int>::max())));
   if (!jobs.ok()) return run.Fail(jobs.status());
   PrintJobs(run, *jobs, false);
+  if (limit > 0 && static_cast<std::int64_t>(jobs->size()) == limit) {
+    run.err() << "only the newest " << limit << " are shown; --limit 0 shows all\n";
+  }
   if (jobs->empty() && run.flags().GetString("output") == "table") run.err() << "no jobs\n";
   return ToInt(ExitCode::kOk);
 }

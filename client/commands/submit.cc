@@ -35,6 +35,12 @@ void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created) {
   run.out() << "\n" << std::flush;
 }
 
+// A program that waits wants the job as it ended, once.
+bool PrintsMessage(const CommandRun& run) {
+  const std::string format = run.flags().GetString("output");
+  return format == "json" || format == "yaml";
+}
+
 int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
   const auto job = FollowJob(run, client, created.name(), absl::InfiniteFuture());
   if (!job.ok()) {
@@ -52,6 +58,7 @@ int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
               << run.err_style().Dim("# what came out") << "\n  fsdpctl describe --report "
               << IdOf(job->name()) << "\n";
   }
+  if (PrintsMessage(run)) PrintJobs(run, {*job}, true);
   return ToInt(ExitCodeForJob(job->state()));
 }
 
@@ -87,8 +94,9 @@ int Run(CommandRun& run) {
     return run.Fail(created.status());
   }
   if (request.validate_only()) return PrintDryRun(run, *created);
-  PrintCreated(run, *created);
-  if (run.flags().GetBool("wait")) return WaitForIt(run, **client, created->job());
+  const bool wait = run.flags().GetBool("wait");
+  if (!wait || !PrintsMessage(run)) PrintCreated(run, *created);
+  if (wait) return WaitForIt(run, **client, created->job());
   if (run.flags().GetString("output") == "table") PrintFollowUps(run, IdOf(created->job().name()));
   return ToInt(ExitCode::kOk);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numbers>
 #include <optional>
 
@@ -20,12 +21,17 @@ std::string BitsPerByte(double nats, double bytes_per_token) {
   return absl::StrFormat("%.4f", nats / std::numbers::ln2 / bytes_per_token);
 }
 
-std::string LossTable(const v1::JobResult& result) {
-  // Byte-level data has one byte a token; unknown for foreign token files.
-  const std::optional<double> bytes_per_token =
-      result.has_bytes_per_token() && result.bytes_per_token() > 0
-          ? std::optional(result.bytes_per_token())
-          : std::nullopt;
+// Text without a tokenizer has one byte a token; unknown for foreign token files.
+std::optional<double> BytesPerToken(const v1::Job& job) {
+  if (job.result().bytes_per_token() > 0) return job.result().bytes_per_token();
+  const auto& data = job.spec().spec().data();
+  if (data.source() == v1::DATA_SOURCE_TEXT && data.tokenizer().empty()) return 1.0;
+  return std::nullopt;
+}
+
+std::string LossTable(const v1::Job& job) {
+  const v1::JobResult& result = job.result();
+  const std::optional<double> bytes_per_token = BytesPerToken(job);
   Table table({{""}, {"NATS/TOKEN", true}, {"BITS/BYTE", true}});
   const auto add = [&](const char* name, double nats) {
     table.AddRow({name, LossText(nats),
@@ -57,15 +63,18 @@ std::string ComparisonText(const v1::JobResult& result, const Style& style) {
 std::string MemoryTable(const v1::Job& job) {
   Table table({{"RANK", true}, {"PEAK MEMORY", true}, {"PLANNED", true}, {"WORKER"}});
   const auto& peaks = job.result().memory_peak_bytes_by_rank();
-  for (int rank = 0; rank < peaks.size(); ++rank) {
-    std::string planned = "-";
+  for (int rank = 0; rank < std::max(peaks.size(), job.ranks_size()); ++rank) {
+    std::int64_t peak_bytes = rank < peaks.size() ? peaks[rank] : 0;
+    std::int64_t planned_bytes = 0;
     std::string worker = "-";
     for (const auto& status : job.ranks()) {
       if (status.rank() != rank) continue;
       worker = IdOf(status.worker());
-      if (status.memory_planned_bytes() > 0) planned = BytesText(status.memory_planned_bytes());
+      planned_bytes = status.memory_planned_bytes();
+      if (peak_bytes == 0) peak_bytes = status.memory_peak_bytes();
     }
-    table.AddRow({absl::StrCat(rank), BytesText(peaks[rank]), planned, worker});
+    table.AddRow({absl::StrCat(rank), peak_bytes > 0 ? BytesText(peak_bytes) : "-",
+                  planned_bytes > 0 ? BytesText(planned_bytes) : "-", worker});
   }
   return table.empty() ? "" : table.Render("  ");
 }
@@ -166,7 +175,7 @@ std::string ReportText(const ReportInput& input, const Style& style) {
                            " tokens/s")
             : "",
         "\n");
-    AddSection("Loss", LossTable(result) + ComparisonText(result, style), style, &page);
+    AddSection("Loss", LossTable(job) + ComparisonText(result, style), style, &page);
     AddSection("Memory", MemoryTable(job), style, &page);
     AddSection("What bounds each kernel family", FamilyTable(result), style, &page);
   } else if (job.has_root_cause()) {

@@ -124,7 +124,7 @@ TEST_F(LocalTest, TheCommandsExitCodeIsOursAndNothingIsLeft) {
   ExpectNothingLeft(kEverything);
   EXPECT_EQ(Wait(Start("b", {"sh", "-c", "exit 7"})), 7);
   EXPECT_EQ(Wait(Start("c", {"sh", "-c", "kill -9 $$"})), 128 + 9);
-  EXPECT_EQ(Wait(Start("d", {"/nowhere/command"})), 102);
+  EXPECT_EQ(Wait(Start("d", {"/nowhere/command"})), 2);
   EXPECT_THAT(Output("d"), HasSubstr("/nowhere/command"));
   ExpectNothingLeft(kEverything);
 }

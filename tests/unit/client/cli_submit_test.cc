@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "client/cli.h"
@@ -95,6 +96,16 @@ TEST_F(SubmitTest, WaitExitsByTheJob) {
   EXPECT_THAT(result.err, HasSubstr("step 1/3  loss 5.5000\n"));
   EXPECT_THAT(result.err, HasSubstr("SUCCEEDED"));
   EXPECT_THAT(result.err, HasSubstr("describe --report tiny-00000001"));
+}
+
+TEST_F(SubmitTest, WaitPrintsTheEndedJobToPrograms) {
+  std::thread trainer([this] {
+    runner_.service.WaitForStreams(1);
+    runner_.service.SetState(kJob, v1::JOB_STATE_SUCCEEDED);
+  });
+  const CliResult result = Run({"submit", "-", "--wait", "-o", "json"});
+  trainer.join();
+  EXPECT_EQ(nlohmann::json::parse(result.out)["state"], "JOB_STATE_SUCCEEDED");
 }
 
 TEST_F(SubmitTest, WaitOfAFailedJobIs100AndSaysWhy) {
