@@ -41,7 +41,6 @@ constexpr Labels kByCause = {"cause"};
 constexpr Labels kByCode = {"code"};
 constexpr Labels kByKind = {"kind"};
 constexpr Labels kByReason = {"reason"};
-constexpr Labels kByMethod = {"method"};
 constexpr Labels kByMethodCode = {"method", "code"};
 constexpr Labels kByVersion = {"version"};
 
@@ -67,7 +66,8 @@ constexpr MetricDescriptor kTable[] = {
      "Wall time of steps by phase: where a step's time goes. Phases data, compute, exposed_gather, "
      "exposed_scatter, optimizer, checkpoint, evaluate, other and unattributed add up to the "
      "steps' "
-     "time; the others (overlapped_gather, overlapped_scatter, launch_gap, host_idle) lie within them."},
+     "time; the others (overlapped_gather, overlapped_scatter, launch_gap, host_idle) lie within "
+     "them."},
     {"fsdp_steps_total", kCounter, kWorker, "steps", kByRank,
      "Steps reported by this rank since its worker first ran it, skipped ones included."},
     {"fsdp_steps_skipped_total", kCounter, kWorker, "steps", kByRank,
@@ -77,7 +77,9 @@ constexpr MetricDescriptor kTable[] = {
      "Tokens of the whole job's steps as this rank saw them; take the maximum over ranks, not the "
      "sum."},
     {"fsdp_flops_total", kCounter, kWorker, "floating-point operations", kByRank,
-     "Model FLOPs of the steps (recomputation left out), as the plan counts them."},
+     "Model FLOPs of the whole job's steps (recomputation left out), as the plan counts them; take "
+     "the "
+     "maximum over ranks, not the sum."},
     {"fsdp_mfu_ratio", kGauge, kWorker, "ratio", kByRank,
      "Model FLOPs per second of the last step over the device's peak, 0 to 1; absent where no peak "
      "is known."},
@@ -218,9 +220,6 @@ constexpr MetricDescriptor kTable[] = {
      "Workers lost, by evidence (stream_closed, silent)."},
     {"fsdp_rpc_total", kCounter, kCoordinator, "", kByMethodCode,
      "Finished RPCs by method and code."},
-    {"fsdp_rpc_seconds", kHistogram, kCoordinator, "seconds", kByMethod,
-     "Time of unary RPCs in the coordinator.", kShortSeconds},
-    {"fsdp_streams", kGauge, kCoordinator, "streams", kByMethod, "Open streaming RPCs by method."},
     {"fsdp_reports_total", kCounter, kCoordinator, "reports", kByKind,
      "Worker reports made durable, by kind."},
     {"fsdp_admission_refused_total", kCounter, kCoordinator, "", kByCode,
