@@ -3,8 +3,9 @@
 
 // Timing and memory of the CPU benches.
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -24,8 +25,13 @@ namespace fsdp {
 // the rate of the same matmuls. Returns the exit status.
 int RunStepBench(Device& device, int layers);
 
+// Seconds of the clock that all figures use: the wall's, or this process' CPU time, which gives
+// sound ratios for one thread on a machine that others keep busy.
+inline bool use_cpu_clock = false;
 inline double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  timespec time = {};
+  clock_gettime(use_cpu_clock ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
 inline double ShortestSeconds(const std::function<void()>& run) {

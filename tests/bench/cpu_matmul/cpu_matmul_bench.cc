@@ -4,7 +4,9 @@
 // Then the operations of a block and a whole training step made of them, against the step's matmul
 // FLOPs at the measured rate.
 //
-//   cpu_matmul_bench [threads] [layers]
+//   cpu_matmul_bench [threads] [layers] [wall|cpu]
+//
+// threads 0: all cores. cpu: times are CPU time, for one thread on a busy machine.
 //
 // For the comparison with OpenBLAS run it without OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE.
 
@@ -139,7 +141,9 @@ void CompareProducts(Device& device, int threads) {
 }  // namespace fsdp
 
 int main(int argc, char** argv) {
-  const int threads = argc > 1 ? std::atoi(argv[1]) : fsdp::cpu::AvailableCores();
+  int threads = argc > 1 ? std::atoi(argv[1]) : 0;
+  if (threads == 0) threads = fsdp::cpu::AvailableCores();
+  fsdp::use_cpu_clock = argc > 3 && std::string(argv[3]) == "cpu";
   auto device = fsdp::CreateCpuDevice({.num_threads = threads});
   if (!device.ok()) {
     std::fprintf(stderr, "%s\n", device.status().ToString().c_str());

@@ -15,10 +15,11 @@
 namespace fsdp::cpu {
 namespace {
 
-// Tile edges in elements: large enough that packing its operands costs a tile little, small enough
-// that two threads share a projection evenly.
-constexpr std::int64_t kTileRows = 256;
-constexpr std::int64_t kTileCols = 512;
+// Tiles have at most this many elements along an edge: large enough that packing its operands costs
+// a tile little, small enough to share a product among threads. Edges are multiples of kTileStep.
+constexpr std::int64_t kTileEdge = 512;
+constexpr std::int64_t kTileStep = 16;
+constexpr std::int64_t kMinTileEdge = 64;
 // Primitives kept per thread; a trainer needs a few dozen.
 constexpr std::size_t kMaxCachedPrimitives = 4096;
 
@@ -102,6 +103,27 @@ CachedMatMul& Lookup(const PrimitiveKey& key) {
   return cache.emplace(key, Compile(key)).first->second;
 }
 
+struct Tiling {
+  std::int64_t rows, cols;  // of a tile; the last ones may be smaller
+  std::int64_t row_tiles, col_tiles;
+};
+
+// The longer side is cut into more tiles until the threads share them evenly.
+Tiling ChooseTiling(std::int64_t rows, std::int64_t cols, int num_threads) {
+  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
+  std::int64_t row_tiles = ceil_div(rows, kTileEdge);
+  std::int64_t col_tiles = ceil_div(cols, kTileEdge);
+  while (row_tiles * col_tiles % num_threads != 0) {
+    std::int64_t& longer = rows / row_tiles > cols / col_tiles ? row_tiles : col_tiles;
+    const std::int64_t side = &longer == &row_tiles ? rows : cols;
+    if (side / (longer + 1) < kMinTileEdge) break;
+    ++longer;
+  }
+  const std::int64_t tile_rows = ceil_div(ceil_div(rows, row_tiles), kTileStep) * kTileStep;
+  const std::int64_t tile_cols = ceil_div(ceil_div(cols, col_tiles), kTileStep) * kTileStep;
+  return {tile_rows, tile_cols, ceil_div(rows, tile_rows), ceil_div(cols, tile_cols)};
+}
+
 template <typename T>
 T* At(void* data, std::int64_t offset) {
   return static_cast<T*>(data) + offset;
@@ -180,21 +202,20 @@ absl::Status CpuMatMul::Run(const Matrix& a, Transpose trans_a, const Matrix& b,
 }
 
 absl::Status CpuMatMul::RunTiles(const Problem& problem) {
-  const std::int64_t row_tiles = (problem.out.rows + kTileRows - 1) / kTileRows;
-  const std::int64_t col_tiles = (problem.out.cols + kTileCols - 1) / kTileCols;
+  const Tiling tiling = ChooseTiling(problem.out.rows, problem.out.cols, pool_.num_threads());
   std::mutex mutex;
   absl::Status first_error;
   auto run = [&](std::int64_t task, int /*slot*/) {
-    const std::int64_t row = task / col_tiles * kTileRows;
-    const std::int64_t col = task % col_tiles * kTileCols;
+    const std::int64_t row = task / tiling.col_tiles * tiling.rows;
+    const std::int64_t col = task % tiling.col_tiles * tiling.cols;
     const absl::Status status =
-        RunTile(problem, row, col, std::min(kTileRows, problem.out.rows - row),
-                std::min(kTileCols, problem.out.cols - col));
+        RunTile(problem, row, col, std::min(tiling.rows, problem.out.rows - row),
+                std::min(tiling.cols, problem.out.cols - col));
     if (status.ok()) return;
     const std::lock_guard<std::mutex> lock(mutex);
     first_error.Update(status);
   };
-  pool_.ParallelFor(row_tiles * col_tiles, run);
+  pool_.ParallelFor(tiling.row_tiles * tiling.col_tiles, run);
   return first_error;
 }
 

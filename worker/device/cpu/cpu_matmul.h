@@ -5,9 +5,9 @@
 // sgemm, bf16 by oneDNN's matmul primitive where the CPU has avx512_bf16 and by conversion to f32
 // elsewhere, f64 by our own blocked loop.
 //
-// The library never runs threads of its own here: a product is cut into tiles of a fixed size, the
-// pool runs one serial library call per tile, and K is never cut. So the bits do not depend on the
-// number of threads.
+// The library never runs threads of its own here: a product is cut into tiles, the pool runs one
+// serial library call per tile, and K is never cut. The tiles depend on the shape and the number of
+// threads alone, so the same inputs give the same bits whichever thread runs a tile.
 //
 // Thread rule: Run may be called from any thread; the serial Gemm functions too.
 

@@ -167,7 +167,7 @@ T* Data(const Vector& vector) {
   return static_cast<T*>(vector.data);
 }
 
-inline std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace fsdp::kernels
 

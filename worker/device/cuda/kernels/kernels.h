@@ -137,7 +137,7 @@ cudaError_t AttentionForward(cudaStream_t stream, const AttentionArgs& args);
 cudaError_t AttentionBackward(cudaStream_t stream, const AttentionArgs& args);
 // delta = rowsum(d_out * out), the first part of every backward.
 cudaError_t AttentionDelta(cudaStream_t stream, const AttentionArgs& args);
-// bf16 on the tensor cores; head_dim 64 or 128, 16-byte aligned rows.
+// bf16 on the tensor cores; head_dim a multiple of 8 up to 128, 16-byte aligned rows, scale > 0.
 bool FlashAttentionTakes(const AttentionArgs& args);
 cudaError_t FlashAttentionForward(cudaStream_t stream, const AttentionArgs& args);
 cudaError_t FlashAttentionBackward(cudaStream_t stream, const AttentionArgs& args);
