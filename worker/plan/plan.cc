@@ -122,14 +122,15 @@ std::int64_t ChunkTokens(const Plan& plan) {
   const PlanInput& input = plan.input;
   const std::int64_t row =
       input.model.vocab_size * static_cast<std::int64_t>(SizeOf(input.parameter_dtype));
-  const std::int64_t limit = std::max<std::int64_t>(1, input.logits_chunk_bytes / row);
   const std::int64_t tokens = plan.micro_batch_tokens;
+  std::int64_t limit = std::max<std::int64_t>(1, input.logits_chunk_bytes / row);
   if (limit >= tokens) return tokens;
+  // Whole tiles of rows where there are any, in chunks of nearly equal size.
+  const std::int64_t tile = limit >= 16 ? 16 : 1;
+  limit = limit / tile * tile;
   const std::int64_t chunks = (tokens + limit - 1) / limit;
   const std::int64_t chunk = (tokens + chunks - 1) / chunks;
-  // Whole tiles where that stays under the limit.
-  const std::int64_t rounded = (chunk + 15) / 16 * 16;
-  return rounded <= limit ? rounded : chunk;
+  return (chunk + tile - 1) / tile * tile;
 }
 
 // Everything that does not depend on the recompute policy.

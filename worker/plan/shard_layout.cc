@@ -71,9 +71,9 @@ std::int64_t StartWithAlignment(const Piece& piece, std::int64_t cursor, std::in
 std::int64_t StartOf(const Piece& piece, std::int64_t cursor, std::int64_t shard) {
   const std::int64_t aligned = StartWithAlignment(piece, cursor, shard, kAlignElements);
   const std::int64_t tight = StartWithAlignment(piece, cursor, shard, 1);
-  // Alignment is worth a row of padding, no more.
-  return aligned != kImpossible && aligned <= tight + std::max(piece.row, kAlignElements) ? aligned
-                                                                                          : tight;
+  if (aligned == kImpossible || tight == kImpossible) return std::min(aligned, tight);
+  // Alignment is worth a few rows of padding, no more.
+  return aligned - tight <= kAlignElements * piece.row ? aligned : tight;
 }
 
 // Start of every piece, or an empty list when `world` slices of `shard` elements do not hold them.
@@ -89,12 +89,13 @@ std::vector<std::int64_t> Place(const std::vector<Piece>& pieces, int world, std
   return starts;
 }
 
-// What slices of at least `shard` elements must be a multiple of: rows of all pieces that are sure
-// to contain two edges.
-std::int64_t UnitOfShard(const std::vector<Piece>& pieces, std::int64_t shard) {
+// What slices of at least `shard` elements are made a multiple of: the rows of all pieces that are
+// longer than `slices` slices. Beyond two slices a piece is sure to contain two edges; from one on
+// it may, where it happens to lie.
+std::int64_t UnitOfShard(const std::vector<Piece>& pieces, std::int64_t shard, int slices) {
   std::int64_t multiple = kAlignElements;
   for (const Piece& piece : pieces) {
-    if (piece.elements <= 2 * shard || piece.row == 1) continue;
+    if (piece.elements <= slices * shard || piece.row == 1) continue;
     const std::int64_t step = piece.row / std::gcd(multiple, piece.row);
     if (multiple > (std::int64_t{1} << 50) / step) return std::int64_t{1} << 50;
     multiple *= step;
@@ -109,8 +110,9 @@ struct Choice {
 
 // The smallest slice from `least` on (in this multiple's steps) that holds everything and beats
 // `best`.
-void TryFrom(const std::vector<Piece>& pieces, int world, std::int64_t least, Choice& best) {
-  const std::int64_t multiple = UnitOfShard(pieces, least);
+void TryFrom(const std::vector<Piece>& pieces, int world, std::int64_t least, int slices,
+             Choice& best) {
+  const std::int64_t multiple = UnitOfShard(pieces, least, slices);
   const std::int64_t step = RoundUp(std::max<std::int64_t>(1, least / 2048), multiple);
   for (std::int64_t shard = RoundUp(least, multiple); shard < best.shard; shard += step) {
     std::vector<std::int64_t> starts = Place(pieces, world, shard);
@@ -151,7 +153,9 @@ ShardLayout MakeShardLayout(const UnitSpec& unit, int world_size) {
   }
   starts_from.push_back(RoundUp(layout.used_elements, kAlignElements) +
                         kAlignElements * static_cast<std::int64_t>(pieces.size()));
-  for (const std::int64_t from : starts_from) TryFrom(pieces, world_size, from, best);
+  for (const std::int64_t from : starts_from) {
+    for (const int slices : {2, 1, 0}) TryFrom(pieces, world_size, from, slices, best);
+  }
   FSDP_CHECK(best.shard != kImpossible, "no layout for unit ", unit.name);
 
   layout.shard_elements = best.shard;

@@ -1,0 +1,114 @@
+// Rope tables, views of units, and verdicts on kernel families.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "worker/model/rope_table.h"
+#include "worker/model/unit_view.h"
+#include "worker/profile/family_recorder.h"
+
+namespace fsdp {
+namespace {
+
+ModelConfig Llama() {
+  v1::ModelSpec spec;
+  spec.set_preset("llama-tiny");
+  return *ResolveModel(spec);
+}
+
+TEST(RopeTable, AnglesArePositionTimesFrequency) {
+  const ModelConfig model = Llama();
+  const RopeTable table = MakeRopeTable(model, 32);
+  const std::int64_t pairs = model.head_dim / 2;
+  for (const std::int64_t position : {0, 1, 31}) {
+    for (std::int64_t pair = 0; pair < pairs; ++pair) {
+      const double angle =
+          static_cast<double>(position) * std::pow(10000.0, -2.0 * static_cast<double>(pair) / 16);
+      const auto at = static_cast<std::size_t>(position * pairs + pair);
+      EXPECT_DOUBLE_EQ(table.cos[at], std::cos(angle));
+      EXPECT_DOUBLE_EQ(table.sin[at], std::sin(angle));
+    }
+  }
+}
+
+TEST(RopeTable, ScalingStretchesLongWavesOnly) {
+  ModelConfig model = Llama();
+  const RopeTable plain = MakeRopeTable(model, 2);
+  model.rope_scaling.type = RopeScalingConfig::Type::kLlama3;
+  model.rope_scaling.factor = 8;
+  model.rope_scaling.original_max_positions = 256;
+  const RopeTable scaled = MakeRopeTable(model, 2);
+  const auto first = static_cast<std::size_t>(model.head_dim / 2);
+  EXPECT_DOUBLE_EQ(scaled.sin[first], plain.sin[first]);
+  const std::size_t last = plain.sin.size() - 1;
+  EXPECT_NEAR(std::asin(scaled.sin[last]), std::asin(plain.sin[last]) / 8, 1e-12);
+  model.rope_scaling.type = RopeScalingConfig::Type::kLinear;
+  const RopeTable linear = MakeRopeTable(model, 2);
+  EXPECT_NEAR(std::asin(linear.sin[last]), std::asin(plain.sin[last]) / 8, 1e-12);
+}
+
+TEST(UnitView, FusedGroupsAreOneMatrix) {
+  PlanInput input;
+  input.model = Llama();
+  input.world_size = 3;
+  input.sequence_length = 8;
+  input.global_batch = 1;
+  const Plan plan = *BuildPlan(input);
+  std::vector<float> memory(static_cast<std::size_t>(plan.units[1].layout.unit_elements()));
+  const UnitView view(plan.units[1], memory.data(), DType::kF32);
+  const Matrix qkv = view.Weight(ParameterRole::kQkvWeight);
+  EXPECT_EQ(qkv.rows, 128);
+  EXPECT_EQ(qkv.cols, 64);
+  EXPECT_EQ(static_cast<float*>(view.Weight(ParameterRole::kKWeight).data),
+            static_cast<float*>(qkv.data) + 64 * 64);
+  EXPECT_EQ(view.Weight(ParameterRole::kMlpInWeight).rows, 2 * 176);
+  EXPECT_EQ(view.Values(ParameterRole::kNorm1Weight).size, 64);
+  EXPECT_TRUE(view.Values(ParameterRole::kQkvBias).empty());
+  EXPECT_FALSE(view.Has(ParameterRole::kEmbedding));
+}
+
+TEST(Judge, FollowsTheThresholds) {
+  const Ceilings ceilings{100, 1000};
+  const auto bound = [&](double flops, double bytes, double seconds, std::int64_t launches = 1) {
+    return Judge(KernelFamily::kMatMulMlp, {seconds, launches, flops, bytes}, ceilings).bound;
+  };
+  EXPECT_EQ(bound(80, 300, 1), v1::BOUND_COMPUTE);
+  EXPECT_EQ(bound(20, 800, 1), v1::BOUND_MEMORY);
+  EXPECT_EQ(bound(50, 500, 1), v1::BOUND_BALANCED);
+  EXPECT_EQ(bound(80, 600, 1), v1::BOUND_BALANCED);
+  EXPECT_EQ(bound(1, 10, 1), v1::BOUND_BALANCED);
+  EXPECT_EQ(bound(1, 10, 1, 1'000'000), v1::BOUND_LATENCY);
+  EXPECT_EQ(bound(1, 1, 0), v1::BOUND_UNSPECIFIED);
+  EXPECT_EQ(Judge(KernelFamily::kGather, {1, 1, 0, 900}, ceilings).bound, v1::BOUND_COMMUNICATION);
+  const Verdict verdict = Judge(KernelFamily::kNorm, {1, 1, 10, 900}, ceilings);
+  EXPECT_DOUBLE_EQ(verdict.compute_ratio, 0.1);
+  EXPECT_DOUBLE_EQ(verdict.memory_ratio, 0.9);
+  EXPECT_NE(verdict.remedy.find("fuse"), std::string::npos);
+}
+
+TEST(AppendVerdicts, LargestTimeFirstAndOnlyWhatRan) {
+  FamilyRecorder recorder(/*time_launches=*/false);
+  recorder.Add(KernelFamily::kNorm, 1, 0, 1);
+  recorder.Add(KernelFamily::kAttention, 3, 1, 1);
+  google::protobuf::RepeatedPtrField<v1::FamilyVerdict> verdicts;
+  AppendVerdicts(recorder.totals(), {1, 1}, &verdicts);
+  ASSERT_EQ(verdicts.size(), 2);
+  EXPECT_EQ(verdicts[0].family(), "attention");
+  EXPECT_EQ(verdicts[1].source(), v1::METRIC_SOURCE_ANALYTIC);
+}
+
+TEST(Launch, CountsAndTimes) {
+  FamilyRecorder recorder(/*time_launches=*/true);
+  EXPECT_TRUE(Launch(recorder, KernelFamily::kRope, 5, 7, [] { return absl::OkStatus(); }).ok());
+  const absl::Status failed =
+      Launch(recorder, KernelFamily::kRope, 1, 1, [] { return absl::InternalError("x"); });
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
+  const FamilyTotals& totals = recorder.totals()[static_cast<std::size_t>(KernelFamily::kRope)];
+  EXPECT_EQ(totals.launches, 2);
+  EXPECT_EQ(totals.flops, 6);
+  EXPECT_GT(totals.seconds, 0);
+}
+
+}  // namespace
+}  // namespace fsdp

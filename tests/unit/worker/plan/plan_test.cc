@@ -1,0 +1,272 @@
+#include "worker/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "worker/plan/plan_ticks.h"
+
+namespace fsdp {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+PlanInput Input(const std::string& preset, int world = 1) {
+  v1::ModelSpec spec;
+  spec.set_preset(preset);
+  PlanInput input;
+  input.model = *ResolveModel(spec);
+  input.world_size = world;
+  input.sequence_length = 128;
+  input.global_batch = 8;
+  return input;
+}
+
+Plan Built(const PlanInput& input) {
+  auto plan = BuildPlan(input);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *std::move(plan);
+}
+
+std::int64_t RowBytes(const Plan& plan, const std::string& kind) {
+  for (const MemoryRow& row : plan.memory) {
+    if (row.kind == kind) return row.bytes;
+  }
+  return 0;
+}
+
+TEST(BatchSplit, SharesAndMicroBatchesCoverTheBatchOnce) {
+  for (std::int64_t batch = 1; batch <= 13; ++batch) {
+    for (int world = 1; world <= 9; ++world) {
+      for (std::int64_t micro = 0; micro <= 4; ++micro) {
+        const BatchSplit split(batch, world, micro);
+        std::int64_t next = 0;
+        for (int rank = 0; rank < world; ++rank) {
+          const SequenceRange share = split.Share(rank);
+          EXPECT_EQ(share.begin, next);
+          next += share.count;
+          std::int64_t inside = 0;
+          for (std::int64_t i = 0; i < split.num_micro_batches(); ++i) {
+            const SequenceRange part = split.MicroBatch(rank, i);
+            EXPECT_EQ(part.begin, inside);
+            inside += part.count;
+            EXPECT_LE(part.count, split.max_micro_batch());
+            EXPECT_LE(part.count, micro > 0 ? micro : share.count);
+          }
+          EXPECT_EQ(inside, share.count);
+        }
+        EXPECT_EQ(next, batch);
+      }
+    }
+  }
+}
+
+TEST(Plan, DTypesFollowThePolicy) {
+  PlanInput input = Input("llama-tiny", 2);
+  input.parameter_dtype = DType::kBf16;
+  const Plan bf16 = Built(input);
+  EXPECT_EQ(bf16.master_dtype(), DType::kF32);
+  EXPECT_EQ(bf16.stats_dtype(), DType::kF32);
+  EXPECT_EQ(bf16.gradient_dtype(), DType::kF32);
+  // Rows count whole 256-byte lines.
+  EXPECT_NEAR(RowBytes(bf16, "master weights"), bf16.shard_elements * 4, 256);
+  EXPECT_NEAR(RowBytes(bf16, "moments"), bf16.shard_elements * 8, 512);
+  EXPECT_NEAR(RowBytes(bf16, "compute weights"), bf16.shard_elements * 2, 256);
+  input.reduce_dtype = DType::kBf16;
+  EXPECT_EQ(Built(input).gradient_dtype(), DType::kBf16);
+  input.reduce_dtype = DType::kF32;
+  input.parameter_dtype = DType::kF32;
+  EXPECT_EQ(RowBytes(Built(input), "compute weights"), 0);
+  EXPECT_EQ(ToProto(bf16).parameter_dtype(), v1::PRECISION_D_TYPE_BF16);
+  EXPECT_EQ(ToProto(bf16).reduce_dtype(), v1::PRECISION_D_TYPE_FP32);
+  // Activations are bf16: half of what fp32 takes for the same buffer.
+  const auto size_of = [](const Plan& plan, BufferId id) {
+    return plan.buffers[static_cast<std::size_t>(id)].size_bytes;
+  };
+  EXPECT_EQ(2 * size_of(bf16, bf16.blocks[0].forward.qkv),
+            size_of(Built(input), Built(input).blocks[0].forward.qkv));
+}
+
+TEST(Plan, WorldOneHasNoUnitBuffers) {
+  EXPECT_EQ(RowBytes(Built(Input("llama-tiny")), "unit buffers"), 0);
+  EXPECT_GT(RowBytes(Built(Input("llama-tiny", 2)), "unit buffers"), 0);
+}
+
+TEST(Plan, BuffersThatLiveTogetherNeverShareMemory) {
+  for (const auto policy :
+       {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+    PlanInput input = Input("gpt2-tiny", 3);
+    input.sequence_length = 64;
+    input.recompute = policy;
+    input.micro_batch = 1;
+    const Plan plan = Built(input);
+    const int total = TickClock(input.model.num_layers).total();
+    for (int tick = 0; tick < total; ++tick) {
+      std::vector<const PlannedBuffer*> live;
+      for (const PlannedBuffer& buffer : plan.buffers) {
+        const bool now = buffer.first_tick == kAlways ||
+                         (buffer.first_tick <= tick && tick <= buffer.last_tick) ||
+                         tick <= buffer.last_tick - total;
+        if (now) live.push_back(&buffer);
+      }
+      std::sort(live.begin(), live.end(), [](const PlannedBuffer* a, const PlannedBuffer* b) {
+        return a->offset_bytes < b->offset_bytes;
+      });
+      for (std::size_t i = 1; i < live.size(); ++i) {
+        ASSERT_LE(live[i - 1]->offset_bytes + live[i - 1]->size_bytes, live[i]->offset_bytes)
+            << live[i - 1]->name << " and " << live[i]->name << " at tick " << tick;
+      }
+      for (const PlannedBuffer* buffer : live) {
+        ASSERT_LE(buffer->offset_bytes + buffer->size_bytes, plan.arena_bytes);
+      }
+    }
+  }
+}
+
+TEST(Plan, AtMostTwoUnitsAreGatheredAndTwoGradientsPending) {
+  PlanInput input = Input("minillm", 4);
+  input.micro_batch = 1;
+  const Plan plan = Built(input);
+  const TickClock clock(input.model.num_layers);
+  for (int tick = 0; tick < clock.total(); ++tick) {
+    int weights = 0, gradients = 0;
+    for (const PlannedBuffer& buffer : plan.buffers) {
+      const bool now = (buffer.first_tick <= tick && tick <= buffer.last_tick) ||
+                       tick <= buffer.last_tick - clock.total();
+      if (buffer.kind != MemoryKind::kUnitBuffers || !now) continue;
+      ++(buffer.name.find(".weights.") != std::string::npos ? weights : gradients);
+    }
+    EXPECT_LE(weights, 3) << tick;  // the last block stays while the head and its input are there
+    EXPECT_LE(gradients, 2) << tick;
+  }
+}
+
+TEST(Plan, OverlayAndRecomputationSaveMemory) {
+  PlanInput input = Input("minillm");
+  input.sequence_length = 1024;
+  input.recompute = v1::RECOMPUTE_POLICY_NONE;
+  const std::int64_t none = Built(input).total_bytes;
+  input.recompute = v1::RECOMPUTE_POLICY_SELECTIVE;
+  const std::int64_t selective = Built(input).total_bytes;
+  input.recompute = v1::RECOMPUTE_POLICY_FULL;
+  const std::int64_t full = Built(input).total_bytes;
+  EXPECT_LT(selective, none);
+  EXPECT_LT(full, selective);
+  input.overlay = false;
+  EXPECT_GT(Built(input).total_bytes, full);
+}
+
+TEST(Plan, AutoTakesTheFastestThatFits) {
+  PlanInput input = Input("minillm");
+  input.sequence_length = 1024;
+  const Plan none = Built(input);
+  EXPECT_EQ(none.input.recompute, v1::RECOMPUTE_POLICY_NONE);
+  input.device_memory_bytes = none.total_bytes - 1;
+  const Plan selective = Built(input);
+  EXPECT_EQ(selective.input.recompute, v1::RECOMPUTE_POLICY_SELECTIVE);
+  EXPECT_LE(selective.total_bytes, input.device_memory_bytes);
+  // As few blocks as needed.
+  EXPECT_EQ(selective.blocks.back().keep, KeepPolicy::kAll);
+  PlanInput all = input;
+  all.device_memory_bytes = 0;
+  all.recompute = v1::RECOMPUTE_POLICY_SELECTIVE;
+  input.device_memory_bytes = Built(all).total_bytes - 1;
+  EXPECT_EQ(Built(input).input.recompute, v1::RECOMPUTE_POLICY_FULL);
+  input.device_memory_bytes = 1 << 20;
+  const auto refused = BuildPlan(input);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr("per rank, the device has 1.0 MiB"), HasSubstr("moments"),
+                    HasSubstr("remedies")));
+}
+
+TEST(Plan, LogitsComeInChunks) {
+  PlanInput input = Input("minillm");
+  input.sequence_length = 4096;
+  const Plan plan = Built(input);
+  EXPECT_LE(plan.head.chunk_tokens * 32000 * 2, std::int64_t{32} << 20);
+  EXPECT_EQ(plan.head.chunk_tokens % 16, 0);
+  input.logits_chunk_bytes = 1;
+  EXPECT_EQ(Built(input).head.chunk_tokens, 1);
+}
+
+TEST(Plan, HashSeesWhatRanksMustShare) {
+  std::set<std::uint64_t> hashes;
+  PlanInput input = Input("llama-tiny", 2);
+  hashes.insert(Built(input).schedule_hash);
+  EXPECT_EQ(Built(input).schedule_hash, *hashes.begin());
+  const auto differs = [&](const PlanInput& other) {
+    EXPECT_TRUE(hashes.insert(Built(other).schedule_hash).second);
+  };
+  PlanInput other = input;
+  other.prefetch = 0;
+  differs(other);
+  other = input;
+  other.micro_batch = 1;
+  differs(other);
+  other = input;
+  other.model.mlp_dim += 16;
+  differs(other);
+  other = input;
+  other.reduce_dtype = DType::kBf16;
+  differs(other);
+  other = input;
+  other.recompute = v1::RECOMPUTE_POLICY_FULL;
+  differs(other);
+  other = input;
+  other.sequence_length = 64;
+  differs(other);
+}
+
+TEST(Plan, BadInputIsNamed) {
+  const auto message = [](const PlanInput& input) {
+    const auto plan = BuildPlan(input);
+    EXPECT_EQ(plan.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(plan.status().message());
+  };
+  PlanInput input = Input("gpt2-tiny");
+  EXPECT_THAT(message(input), HasSubstr("spec.data.sequence_length: 128 is longer"));
+  input = Input("llama-tiny");
+  input.global_batch = 0;
+  EXPECT_THAT(message(input), HasSubstr("spec.train.global_batch: 0"));
+  input = Input("llama-tiny");
+  input.prefetch = 2;
+  EXPECT_THAT(message(input), HasSubstr("spec.sharding.prefetch: 2"));
+  input = Input("llama-tiny", 0);
+  EXPECT_THAT(message(input), HasSubstr("world size: 0"));
+  input = Input("llama-tiny");
+  input.parameter_dtype = DType::kF32;
+  input.reduce_dtype = DType::kBf16;
+  EXPECT_THAT(message(input), HasSubstr("spec.precision.reduce"));
+}
+
+TEST(PlanFromJob, TakesTheSpecsFieldsAndDefaults) {
+  v1::TrainingJob job;
+  v1::JobSpec& spec = *job.mutable_spec();
+  spec.mutable_model()->set_preset("minillm-tiny");
+  spec.mutable_data()->set_sequence_length(100);
+  spec.mutable_train()->set_global_batch_tokens(1001);
+  spec.mutable_resources()->set_nodes(2);
+  spec.mutable_resources()->set_devices_per_node(2);
+  EXPECT_EQ(WorldSizeOf(job), 4);
+  EXPECT_EQ(GlobalBatchOf(job), 11);
+  const auto plan = PlanFromJob(job, WorldSizeOf(job), 0);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const v1::Plan proto = ToProto(*plan);
+  EXPECT_EQ(proto.world_size(), 4);
+  EXPECT_EQ(proto.tokens_per_step(), 1100);
+  EXPECT_EQ(proto.total_bytes_by_rank_size(), 4);
+  EXPECT_EQ(proto.policies_size(), 3);
+  EXPECT_EQ(proto.parameter_dtype(), v1::PRECISION_D_TYPE_BF16);
+  std::int64_t sum = 0;
+  for (const v1::MemoryRow& row : proto.memory()) sum += row.bytes();
+  EXPECT_EQ(sum, proto.total_bytes());
+  EXPECT_THAT(proto.schedule(), AllOf(Contains("gather layers.1"), Contains("scatter embed")));
+}
+
+}  // namespace
+}  // namespace fsdp
