@@ -200,6 +200,82 @@ void WarnIfRelative(const char* field, const std::string& path, Findings* findin
                     {absl::StrCat("\"", Shorten(path), "\""), "an absolute path", ""});
 }
 
+// What asks for validation where there is nothing to validate on.
+void CheckNoValidation(const v1::JobSpec& spec, Findings* findings) {
+  const auto& train = spec.train();
+  constexpr std::string_view kNoData = "there is no validation data";
+  const std::string remedy = "set data.validationFraction or data.validationPath";
+  if (train.evaluate_every_steps() > 0) {
+    findings->Error("spec.train.evaluateEverySteps", std::string(kNoData),
+                    {absl::StrCat(train.evaluate_every_steps()), remedy, ""});
+  }
+  if (train.evaluate_sequences() > 0) {
+    findings->Error("spec.train.evaluateSequences", std::string(kNoData),
+                    {absl::StrCat(train.evaluate_sequences()), remedy, ""});
+  }
+  if (spec.checkpoint().keep_best()) {
+    findings->Error("spec.checkpoint.keepBest", std::string(kNoData), {"true", remedy, ""});
+  }
+}
+
+void CheckCheckpoint(const v1::JobSpec& spec, Findings* findings) {
+  const auto& checkpoint = spec.checkpoint();
+  if (checkpoint.dir().empty()) {
+    const std::string message = "needs checkpoint.dir";
+    if (checkpoint.every_steps() > 0) {
+      findings->Error("spec.checkpoint.everySteps", message,
+                      {absl::StrCat(checkpoint.every_steps()), "", ""});
+    }
+    if (checkpoint.keep_every_steps() > 0) {
+      findings->Error("spec.checkpoint.keepEverySteps", message,
+                      {absl::StrCat(checkpoint.keep_every_steps()), "", ""});
+    }
+    if (checkpoint.keep_best())
+      findings->Error("spec.checkpoint.keepBest", message, {"true", "", ""});
+  }
+  if (!checkpoint.resume_from().empty() && !spec.model().init_from().empty()) {
+    findings->Error("spec.checkpoint.resumeFrom",
+                    "model.initFrom is given too; resuming brings the weights: keep one");
+  }
+}
+
+void CheckWorld(const v1::ResourceSpec& resources, Findings* findings) {
+  const std::int64_t world =
+      static_cast<std::int64_t>(resources.nodes()) * resources.devices_per_node();
+  if (!findings->HasErrorUnder("spec.resources") && world > kMaxRanks) {
+    findings->Error("spec.resources", absl::StrCat("nodes x devicesPerNode = ", world, " ranks"),
+                    {"", absl::StrCat("1..", kMaxRanks), ""});
+  }
+  if (resources.min_ranks() > 0 && resources.max_ranks() > 0 &&
+      resources.min_ranks() > resources.max_ranks()) {
+    findings->Error("spec.resources.minRanks",
+                    absl::StrCat("is more than maxRanks ", resources.max_ranks()),
+                    {absl::StrCat(resources.min_ranks()), "", ""});
+  }
+}
+
+void CheckFailurePolicy(const v1::FailurePolicy& policy, Findings* findings) {
+  if (policy.backoff_initial_seconds() > policy.backoff_max_seconds()) {
+    findings->Error("spec.failurePolicy.backoffInitialSeconds",
+                    absl::StrCat("is more than backoffMaxSeconds ", policy.backoff_max_seconds()),
+                    {absl::StrCat(policy.backoff_initial_seconds()), "", ""});
+  }
+  for (int i = 0; i < policy.rules_size(); ++i) {
+    const auto& rule = policy.rules(i);
+    const re2::RE2 pattern(rule.log_regex(), re2::RE2::Quiet);
+    if (!pattern.ok()) {
+      findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "].logRegex"),
+                      absl::StrCat("is no regular expression (RE2): ", pattern.error()),
+                      {absl::StrCat("\"", Shorten(rule.log_regex()), "\""), "", ""});
+    }
+    if (rule.exit_codes().empty() && rule.signals().empty() && rule.causes().empty() &&
+        rule.phases().empty() && rule.log_regex().empty()) {
+      findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "]"),
+                      "matches every failure; give exitCodes, signals, causes, phases or logRegex");
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> AllowedPresets() {
@@ -301,21 +377,7 @@ void CheckTraining(const v1::TrainingJob& job, Findings* findings) {
                     absl::StrCat("is more than globalBatch ", global_batch),
                     {absl::StrCat(train.micro_batch()), absl::StrCat("1..", global_batch), ""});
   }
-  if (spec.has_data() && !HasValidationData(spec.data())) {
-    constexpr std::string_view kNoData = "there is no validation data";
-    const std::string remedy = "set data.validationFraction or data.validationPath";
-    if (train.evaluate_every_steps() > 0) {
-      findings->Error("spec.train.evaluateEverySteps", std::string(kNoData),
-                      {absl::StrCat(train.evaluate_every_steps()), remedy, ""});
-    }
-    if (train.evaluate_sequences() > 0) {
-      findings->Error("spec.train.evaluateSequences", std::string(kNoData),
-                      {absl::StrCat(train.evaluate_sequences()), remedy, ""});
-    }
-    if (spec.checkpoint().keep_best()) {
-      findings->Error("spec.checkpoint.keepBest", std::string(kNoData), {"true", remedy, ""});
-    }
-  }
+  if (spec.has_data() && !HasValidationData(spec.data())) CheckNoValidation(spec, findings);
   if (spec.precision().reduce() == v1::PRECISION_D_TYPE_BF16 &&
       spec.precision().parameters() == v1::PRECISION_D_TYPE_FP32) {
     findings->Error("spec.precision.reduce", "fp32 parameters need fp32 gradients",
@@ -351,62 +413,14 @@ void CheckLimits(const v1::TrainingJob& job, Findings* findings) {
 
 void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   const auto& spec = job.spec();
-  const auto& checkpoint = spec.checkpoint();
-  if (checkpoint.dir().empty()) {
-    const std::string message = "needs checkpoint.dir";
-    if (checkpoint.every_steps() > 0) {
-      findings->Error("spec.checkpoint.everySteps", message,
-                      {absl::StrCat(checkpoint.every_steps()), "", ""});
-    }
-    if (checkpoint.keep_every_steps() > 0) {
-      findings->Error("spec.checkpoint.keepEverySteps", message,
-                      {absl::StrCat(checkpoint.keep_every_steps()), "", ""});
-    }
-    if (checkpoint.keep_best())
-      findings->Error("spec.checkpoint.keepBest", message, {"true", "", ""});
-  }
-  if (!checkpoint.resume_from().empty() && !spec.model().init_from().empty()) {
-    findings->Error("spec.checkpoint.resumeFrom",
-                    "model.initFrom is given too; resuming brings the weights: keep one");
-  }
+  CheckCheckpoint(spec, findings);
+  CheckWorld(spec.resources(), findings);
+  CheckFailurePolicy(spec.failure_policy(), findings);
   WarnIfRelative("spec.data.path", spec.data().path(), findings);
   WarnIfRelative("spec.data.validationPath", spec.data().validation_path(), findings);
   WarnIfRelative("spec.model.initFrom", spec.model().init_from(), findings);
-  WarnIfRelative("spec.checkpoint.dir", checkpoint.dir(), findings);
-  WarnIfRelative("spec.checkpoint.resumeFrom", checkpoint.resume_from(), findings);
-  const auto& resources = spec.resources();
-  const std::int64_t world =
-      static_cast<std::int64_t>(resources.nodes()) * resources.devices_per_node();
-  if (!findings->HasErrorUnder("spec.resources") && world > kMaxRanks) {
-    findings->Error("spec.resources", absl::StrCat("nodes x devicesPerNode = ", world, " ranks"),
-                    {"", absl::StrCat("1..", kMaxRanks), ""});
-  }
-  if (resources.min_ranks() > 0 && resources.max_ranks() > 0 &&
-      resources.min_ranks() > resources.max_ranks()) {
-    findings->Error("spec.resources.minRanks",
-                    absl::StrCat("is more than maxRanks ", resources.max_ranks()),
-                    {absl::StrCat(resources.min_ranks()), "", ""});
-  }
-  const auto& policy = spec.failure_policy();
-  if (policy.backoff_initial_seconds() > policy.backoff_max_seconds()) {
-    findings->Error("spec.failurePolicy.backoffInitialSeconds",
-                    absl::StrCat("is more than backoffMaxSeconds ", policy.backoff_max_seconds()),
-                    {absl::StrCat(policy.backoff_initial_seconds()), "", ""});
-  }
-  for (int i = 0; i < policy.rules_size(); ++i) {
-    const auto& rule = policy.rules(i);
-    const re2::RE2 pattern(rule.log_regex(), re2::RE2::Quiet);
-    if (!pattern.ok()) {
-      findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "].logRegex"),
-                      absl::StrCat("is no regular expression (RE2): ", pattern.error()),
-                      {absl::StrCat("\"", Shorten(rule.log_regex()), "\""), "", ""});
-    }
-    if (rule.exit_codes().empty() && rule.signals().empty() && rule.causes().empty() &&
-        rule.phases().empty() && rule.log_regex().empty()) {
-      findings->Error(absl::StrCat("spec.failurePolicy.rules[", i, "]"),
-                      "matches every failure; give exitCodes, signals, causes, phases or logRegex");
-    }
-  }
+  WarnIfRelative("spec.checkpoint.dir", spec.checkpoint().dir(), findings);
+  WarnIfRelative("spec.checkpoint.resumeFrom", spec.checkpoint().resume_from(), findings);
 }
 
 }  // namespace fsdp::spec
