@@ -35,6 +35,19 @@ void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created) {
   run.out() << "\n" << std::flush;
 }
 
+void PrintWhatToRead(CommandRun& run, const v1::Job& job) {
+  const std::string id = IdOf(job.name());
+  const Style style = run.err_style();
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) {
+    run.err() << "\n"
+              << style.Dim("# what came out") << "\n  fsdpctl describe --report " << id << "\n";
+  } else {
+    run.err() << "\n"
+              << style.Dim("# what happened") << "\n  fsdpctl describe " << id
+              << "\n  fsdpctl logs " << id << " --tail 50\n";
+  }
+}
+
 // A program that waits wants the job as it ended, once.
 bool PrintsMessage(const CommandRun& run) {
   const std::string format = run.flags().GetString("output");
@@ -47,17 +60,14 @@ int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
     if (job.status().code() == absl::StatusCode::kCancelled) {
       run.err() << "stopped waiting; the job goes on\n";
       PrintFollowUps(run, IdOf(created.name()));
+      return ToInt(ExitCode::kJobNotFinished);
     }
     return run.Fail(job.status());
   }
   if (job->state() == v1::JOB_STATE_FAILED && job->has_root_cause()) {
     run.err() << run.err_style().Red(RootCauseText(job->root_cause())) << "\n";
   }
-  if (run.flags().GetString("output") == "table") {
-    run.err() << "\n"
-              << run.err_style().Dim("# what came out") << "\n  fsdpctl describe --report "
-              << IdOf(job->name()) << "\n";
-  }
+  if (run.flags().GetString("output") == "table") PrintWhatToRead(run, *job);
   if (PrintsMessage(run)) PrintJobs(run, {*job}, true);
   return ToInt(ExitCodeForJob(job->state()));
 }

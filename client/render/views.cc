@@ -1,8 +1,10 @@
 #include "client/render/views.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -34,6 +36,14 @@ std::string MemoryPair(const v1::RankStatus& rank) {
       rank.memory_peak_bytes() == 0 ? "-" : BytesText(rank.memory_peak_bytes());
   if (rank.memory_planned_bytes() == 0) return peak;
   return absl::StrCat(peak, " of ", BytesText(rank.memory_planned_bytes()));
+}
+
+// "38.7 GFLOP"
+std::string FlopText(double flop) {
+  const std::string text = ShortNumber(flop);
+  const bool has_suffix = std::isalpha(static_cast<unsigned char>(text.back())) != 0;
+  const std::size_t digits = text.size() - (has_suffix ? 1 : 0);
+  return absl::StrCat(text.substr(0, digits), " ", text.substr(digits), "FLOP");
 }
 
 // "Name:" padded to one column for a page of facts.
@@ -217,12 +227,19 @@ std::string EventLine(const v1::JobEvent& event, const Style& style) {
 }
 
 std::string RootCauseText(const v1::RootCause& cause) {
+  // A cause without a worker and an exit is nobody's in particular: rank 0 is only the default.
+  const bool has_rank = !cause.worker().empty() || cause.signal() != 0 || cause.exit_code() != 0;
+  std::vector<std::string> facts;
+  // The message often names the rank itself.
+  if (has_rank && !absl::StartsWith(cause.message(), "rank ")) {
+    facts.push_back(absl::StrCat("rank ", cause.rank()));
+    if (!cause.worker().empty()) facts[0] += absl::StrCat(" on worker ", IdOf(cause.worker()));
+  }
+  if (cause.signal() != 0) facts.push_back(absl::StrCat("signal ", cause.signal()));
+  if (cause.exit_code() != 0) facts.push_back(absl::StrCat("exit code ", cause.exit_code()));
+  if (cause.step() > 0) facts.push_back(absl::StrCat("at step ", cause.step()));
   std::string text = EnumText(cause.cause());
-  absl::StrAppend(&text, ": rank ", cause.rank());
-  if (!cause.worker().empty()) absl::StrAppend(&text, " on worker ", IdOf(cause.worker()));
-  if (cause.signal() != 0) absl::StrAppend(&text, ", signal ", cause.signal());
-  if (cause.exit_code() != 0) absl::StrAppend(&text, ", exit code ", cause.exit_code());
-  if (cause.step() > 0) absl::StrAppend(&text, ", at step ", cause.step());
+  if (!facts.empty()) absl::StrAppend(&text, " (", absl::StrJoin(facts, ", "), ")");
   if (!cause.message().empty()) absl::StrAppend(&text, ": ", Printable(cause.message()));
   return text;
 }
@@ -276,10 +293,11 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
           absl::StrCat(EnumText(plan.parameter_dtype()), ", gradients in ",
                        EnumText(plan.reduce_dtype())));
   AddFact(&text, "Recompute", EnumText(plan.recompute()));
-  AddFact(
-      &text, "Step",
-      absl::StrCat(CountText(plan.tokens_per_step()), " tokens in ", plan.micro_batches_per_step(),
-                   " micro-batches, ", ShortNumber(plan.model_flops_per_step()), "FLOP"));
+  const auto micro_batches = plan.micro_batches_per_step();
+  AddFact(&text, "Step",
+          absl::StrCat(CountText(plan.tokens_per_step()), " tokens in ", micro_batches,
+                       micro_batches == 1 ? " micro-batch, " : " micro-batches, ",
+                       FlopText(plan.model_flops_per_step())));
   if (plan.predicted_step_seconds() > 0) {
     AddFact(&text, "Predicted", SecondsText(plan.predicted_step_seconds()) + " a step");
   }

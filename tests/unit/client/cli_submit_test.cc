@@ -111,7 +111,7 @@ TEST_F(SubmitTest, WaitPrintsTheEndedJobToPrograms) {
 TEST_F(SubmitTest, WaitOfAFailedJobIs100AndSaysWhy) {
   const CliResult result = SubmitAndEnd(v1::JOB_STATE_FAILED);
   EXPECT_EQ(result.exit_code, 100);
-  EXPECT_THAT(result.err, HasSubstr("RANK_FAILED: rank 0, exit code 3"));
+  EXPECT_THAT(result.err, HasSubstr("RANK_FAILED (rank 0, exit code 3)"));
 }
 
 TEST_F(SubmitTest, WaitOfACancelledJobIs103) {

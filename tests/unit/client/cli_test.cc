@@ -251,7 +251,7 @@ TEST_F(CliTest, DescribeShowsRanksRootCauseAndEvents) {
   }
   const std::string page = Run({"describe", "a-00000001", "--events", "2"}).out;
   EXPECT_THAT(page, HasSubstr("State:        RECOVERING\n"));
-  EXPECT_THAT(page, HasSubstr("RANK_DIED: rank 1 on worker host-1, signal 9, at step 39: the "
+  EXPECT_THAT(page, HasSubstr("RANK_DIED (rank 1 on worker host-1, signal 9, at step 39): the "
                               "trainer was killed\n"));
   EXPECT_THAT(page, HasSubstr("in collective: all_gather layers.3, sequence 4711"));
   EXPECT_THAT(page, HasSubstr("| boom ?[2J\n"));

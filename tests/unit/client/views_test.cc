@@ -39,7 +39,7 @@ TEST(PlanTextTest, Golden) {
             "Parameters:   3,280,000  (3.28M)\n"
             "Precision:    BF16, gradients in FP32\n"
             "Recompute:    NONE\n"
-            "Step:         8,192 tokens in 2 micro-batches, 160GFLOP\n"
+            "Step:         8,192 tokens in 2 micro-batches, 160 GFLOP\n"
             "Schedule:     0000000000000abc\n"
             "\n"
             "  MEMORY PER RANK       BYTES            DETAIL\n"
@@ -141,10 +141,26 @@ TEST(ReportTest, AFailedJobShowsWhy) {
   ReportInput input;
   input.job = CliRunner::ExampleJob(v1::JOB_STATE_FAILED);
   input.job.mutable_root_cause()->set_cause(v1::FAILURE_CAUSE_HANG);
+  input.job.mutable_root_cause()->set_worker("workers/host-0");
   const std::string page = ReportText(input, Style());
   EXPECT_THAT(page, HasSubstr("a-00000001  FAILED"));
-  EXPECT_THAT(page, HasSubstr("HANG: rank 0"));
+  EXPECT_THAT(page, HasSubstr("HANG (rank 0 on worker host-0)"));
   EXPECT_THAT(page, Not(HasSubstr("Curve")));
+}
+
+TEST(RootCauseTest, NamesTheRankOnce) {
+  v1::RootCause cause;
+  cause.set_cause(v1::FAILURE_CAUSE_JOIN_TIMEOUT);
+  cause.set_message("2 of 4 ranks joined");
+  EXPECT_EQ(RootCauseText(cause), "JOIN_TIMEOUT: 2 of 4 ranks joined");
+  cause.set_cause(v1::FAILURE_CAUSE_DATA);
+  cause.set_rank(1);
+  cause.set_worker("workers/w");
+  cause.set_exit_code(10);
+  cause.set_message("no such file");
+  EXPECT_EQ(RootCauseText(cause), "DATA (rank 1 on worker w, exit code 10): no such file");
+  cause.set_message("rank 1 on w: no such file");
+  EXPECT_EQ(RootCauseText(cause), "DATA (exit code 10): rank 1 on w: no such file");
 }
 
 TEST(ReportTest, UnknownBytesPerTokenHaveNoBits) {
