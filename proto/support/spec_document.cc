@@ -7,6 +7,7 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <sstream>
 #include <utility>
@@ -126,6 +127,37 @@ bool IsQuoteClosed(std::string_view text) {
     }
   }
   return false;
+}
+
+// The code unit of the \\uXXXX escape at the front of `text`; -1 when there is none.
+int EscapedUnit(std::string_view text) {
+  constexpr std::size_t kLength = 6;
+  if (text.size() < kLength || !text.starts_with("\\u")) return -1;
+  int unit = 0;
+  const auto [end, error] = std::from_chars(text.data() + 2, text.data() + kLength, unit, 16);
+  return error == std::errc() && end == text.data() + kLength ? unit : -1;
+}
+
+// JSON writes characters beyond U+FFFF as two escapes (a surrogate pair), YAML as one \\UXXXXXXXX.
+// Columns behind such a character are off by two.
+std::string WithYamlEscapes(std::string_view json) {
+  std::string yaml;
+  for (std::size_t i = 0; i < json.size();) {
+    const int high = EscapedUnit(json.substr(i));
+    const int low = high < 0 ? -1 : EscapedUnit(json.substr(i + 6));
+    if (high >= 0xD800 && high < 0xDC00 && low >= 0xDC00 && low < 0xE000) {
+      absl::StrAppend(
+          &yaml, "\\U",
+          absl::Hex(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), absl::kZeroPad8));
+      i += 12;
+    } else {
+      // A backslash and what it escapes stay together: \\\\ud83d is no escape.
+      const std::size_t length = json[i] == '\\' && i + 1 < json.size() ? 2 : 1;
+      yaml.append(json.substr(i, length));
+      i += length;
+    }
+  }
+  return yaml;
 }
 
 // Builds the tree from parse events. After a limit is hit the remaining events are ignored.
@@ -295,6 +327,12 @@ Node ReadDocument(std::string_view text, const SpecOptions& limits,
                   std::vector<SpecIssue>* issues) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (!CheckText(text, limits, issues)) return {};
+  std::string rewritten;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && text[first] == '{') {
+    rewritten = WithYamlEscapes(text);
+    text = rewritten;
+  }
 
   const Lines lines(text);
   TreeBuilder builder(text, lines, limits, issues);

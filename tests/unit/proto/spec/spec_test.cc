@@ -178,6 +178,16 @@ TEST(ParseTest, JsonIssuesHavePlaces) {
   EXPECT_EQ(unknown->column, 26);
 }
 
+TEST(ParseTest, JsonEscapesAreRead) {
+  const SpecResult result = LoadJob(
+      R"({"apiVersion":"fsdp.v1","kind":"TrainingJob","metadata":{"name":"j"},"spec":{
+          "model":{"preset":"llama-tiny"},"train":{"globalBatch":"4"},"limits":{"maxSteps":5},
+          "data":{"source":"text","sequenceLength":8,"path":"/\u00e9\/\ud83d\ude00\\ud83d"}}})");
+  EXPECT_THAT(result.issues, IsEmpty()) << FormatIssues(result.issues, "j");
+  EXPECT_EQ(result.job.spec().data().path(), "/\xC3\xA9/\xF0\x9F\x98\x80\\ud83d");
+  EXPECT_FALSE(LoadJob(R"({"apiVersion":"\ud83d"})").ok());
+}
+
 TEST(ParseTest, EmptyAndForeignDocuments) {
   for (const char* text : {"", "\n# only a comment\n", "---\n", "~"}) {
     const SpecResult result = LoadJob(text);
