@@ -223,9 +223,8 @@ class Cluster:
         return found
 
     def events(self, name):
-        lines = self.ctl("events", name, "-o", "json").stdout
-        value = json.loads(lines)
-        return value.get("events", value) if isinstance(value, dict) else value
+        lines = self.ctl("events", name, "-o", "jsonl").stdout.splitlines()
+        return [json.loads(line) for line in lines if line.strip()]
 
     def ranks(self, name):
         """rank -> pid of the current epoch's trainers."""
