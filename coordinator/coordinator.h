@@ -128,8 +128,8 @@ class Coordinator {
   // Blocks until there is a job to place, `period` is over, or Stop was called (false).
   bool WaitForWork(absl::Duration period);
   void Stop();
-  // Takes nothing in any more (UNAVAILABLE) and closes the workers' streams; ranks go on. Ticks must have
-  // stopped, or the closed streams would count as losses.
+  // Takes nothing in any more (UNAVAILABLE) and closes the workers' streams; ranks go on. Ticks
+  // must have stopped, or the closed streams would count as losses.
   void Drain();
 
   // --- Reading
