@@ -16,11 +16,14 @@ void Push(std::vector<double>& seconds, std::size_t& next, double value) {
   next = (next + 1) % seconds.size();
 }
 
+std::string NameOf(const CollectiveEntry& entry) {
+  return absl::StrCat(entry.operation, entry.unit.empty() ? "" : " ", entry.unit);
+}
+
 }  // namespace
 
 std::string DescribeCollective(const CollectiveEntry& entry) {
-  return absl::StrCat(entry.operation, entry.unit.empty() ? "" : " ", entry.unit, ", sequence ",
-                      entry.sequence);
+  return absl::StrCat(NameOf(entry), ", sequence ", entry.sequence);
 }
 
 FlightRecorder::FlightRecorder(const Clock& clock, std::size_t capacity)
@@ -45,6 +48,7 @@ std::int64_t FlightRecorder::Enqueue(std::string_view operation, std::string_vie
   entry.bytes = bytes;
   entry.dtype = dtype;
   entry.phase = CollectivePhase::kEnqueued;
+  entry.has_started = false;
   entry.enqueued = now;
   entry.started = entry.finished = MonotonicTime();
   return sequence;
@@ -63,6 +67,7 @@ void FlightRecorder::Start(std::int64_t sequence) {
   if (CollectiveEntry* entry = Find(sequence)) {
     entry->phase = CollectivePhase::kStarted;
     entry->started = now;
+    entry->has_started = true;
   }
 }
 
@@ -90,24 +95,42 @@ double FlightRecorder::Median(const Durations& durations) {
   return *middle;
 }
 
+const CollectiveEntry* FlightRecorder::OldestPending() const {
+  const CollectiveEntry* oldest = nullptr;
+  for (const CollectiveEntry& entry : ring_) {
+    if (entry.phase != CollectivePhase::kStarted) continue;
+    if (oldest == nullptr || entry.started < oldest->started) oldest = &entry;
+  }
+  return oldest;
+}
+
 CollectiveStatus FlightRecorder::Status() const {
   const MonotonicTime now = clock_.Now();
   const std::lock_guard<std::mutex> lock(mutex_);
   CollectiveStatus status;
   status.last_started = last_started_;
   status.last_finished = last_finished_;
-  const CollectiveEntry* oldest = nullptr;
-  for (const CollectiveEntry& entry : ring_) {
-    if (entry.phase != CollectivePhase::kStarted) continue;
-    if (oldest == nullptr || entry.started < oldest->started) oldest = &entry;
-  }
   status.median_seconds = Median(all_);
+  const CollectiveEntry* oldest = OldestPending();
   if (oldest == nullptr) return status;
-  status.pending = DescribeCollective(*oldest);
+  status.pending = NameOf(*oldest);
+  status.pending_sequence = oldest->sequence;
   status.pending_seconds = absl::ToDoubleSeconds(now - oldest->started);
   const auto of_operation = durations_.find(oldest->operation);
   if (of_operation != durations_.end()) status.median_seconds = Median(of_operation->second);
   return status;
+}
+
+std::string FlightRecorder::Culprit() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const CollectiveEntry* culprit = nullptr;
+  for (const CollectiveEntry& entry : ring_) {
+    // What was queued behind the first failure failed without having started.
+    const bool failed = entry.phase == CollectivePhase::kFailed && entry.has_started;
+    if (failed && (culprit == nullptr || entry.sequence < culprit->sequence)) culprit = &entry;
+  }
+  if (culprit == nullptr) culprit = OldestPending();
+  return culprit == nullptr ? "" : DescribeCollective(*culprit);
 }
 
 std::vector<CollectiveEntry> FlightRecorder::Snapshot() const {

@@ -28,6 +28,7 @@ struct CollectiveEntry {
   std::int64_t bytes = 0;
   const char* dtype = "";
   CollectivePhase phase = CollectivePhase::kEnqueued;
+  bool has_started = false;  // told apart where phase is kFailed
   MonotonicTime enqueued;
   MonotonicTime started;
   MonotonicTime finished;
@@ -37,9 +38,10 @@ struct CollectiveEntry {
 struct CollectiveStatus {
   std::int64_t last_started = 0;  // sequence; 0 = none yet
   std::int64_t last_finished = 0;
-  // The oldest that has started and not finished: "all_gather layers.3, sequence 4711"; empty when
-  // there is none.
+  // The oldest that has started and not finished, "all_gather layers.3", and its sequence; empty
+  // when there is none.
   std::string pending;
+  std::int64_t pending_sequence = 0;
   double pending_seconds = 0;
   // Of the pending one's operation (of all when nothing is pending) over the last kMedianWindow.
   double median_seconds = 0;
@@ -60,6 +62,9 @@ class FlightRecorder {
   void Finish(std::int64_t sequence, bool ok);
 
   [[nodiscard]] CollectiveStatus Status() const;
+  // The first that failed, else the oldest pending: "all_gather layers.3, sequence 4711"; empty
+  // when there is neither.
+  [[nodiscard]] std::string Culprit() const;
   // Oldest first.
   [[nodiscard]] std::vector<CollectiveEntry> Snapshot() const;
 
@@ -70,6 +75,8 @@ class FlightRecorder {
     std::size_t next = 0;
   };
   CollectiveEntry* Find(std::int64_t sequence);
+  // With mutex_ held; null when nothing is pending.
+  [[nodiscard]] const CollectiveEntry* OldestPending() const;
   static double Median(const Durations& durations);
 
   const Clock& clock_;

@@ -39,7 +39,9 @@ TEST(FlightRecorder, NamesTheOldestPendingAndItsMedian) {
   clock.Advance(0.5);
 
   const CollectiveStatus status = recorder.Status();
-  EXPECT_EQ(status.pending, "all_gather layers.3, sequence 4");
+  EXPECT_EQ(status.pending, "all_gather layers.3");
+  EXPECT_EQ(status.pending_sequence, 4);
+  EXPECT_EQ(recorder.Culprit(), "all_gather layers.3, sequence 4");
   EXPECT_DOUBLE_EQ(status.pending_seconds, 4.5);
   EXPECT_DOUBLE_EQ(status.median_seconds, 2.0);
   EXPECT_EQ(status.last_started, 5);
@@ -100,6 +102,8 @@ TEST(RecordingCommunicator, AFailedCollectiveIsNotFinished) {
   ASSERT_EQ(recorder.Snapshot().size(), 1U);
   EXPECT_EQ(recorder.Snapshot()[0].phase, CollectivePhase::kFailed);
   EXPECT_EQ(recorder.Status().last_finished, 0);
+  EXPECT_EQ(recorder.Status().pending, "");
+  EXPECT_EQ(recorder.Culprit(), "barrier, sequence 1");
 }
 
 }  // namespace

@@ -400,6 +400,7 @@ TEST_F(TrainerTest, ADeadPeerIsNamedByTheSurvivors) {
     const v1::RankFailure failure = epoch.links[rank]->Failure();
     EXPECT_EQ(failure.cause(), v1::FAILURE_CAUSE_COMMUNICATION);
     EXPECT_TRUE(failure.has_peer());
+    EXPECT_THAT(failure.collective(), testing::MatchesRegex("[a-z_]+ .*, sequence [0-9]+"));
     EXPECT_NE(failure.peer(), static_cast<int>(rank));
   }
 }
