@@ -42,6 +42,34 @@ struct alignas(MinInt(16, sizeof(T) * V)) Pack {
     return *reinterpret_cast<const Pack*>(from);
   }
   __device__ __forceinline__ void Store(T* to) const { *reinterpret_cast<Pack*>(to) = *this; }
+  __device__ __forceinline__ void Unpack(float (&to)[V]) const {
+#pragma unroll
+    for (int i = 0; i < V; ++i) to[i] = ToFloat(at[i]);
+  }
+};
+
+// 16 bytes as they lie in memory. As a pack of bf16, each element would take a register of its own
+// for as long as it waits.
+struct Words {
+  uint4 words;
+
+  template <typename T>
+  __device__ __forceinline__ static Words Load(const T* from) {
+    return {*reinterpret_cast<const uint4*>(from)};
+  }
+  template <int V>
+  __device__ __forceinline__ void Unpack(float (&to)[V]) const {
+    const std::uint32_t all[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (V == 8) {  // bf16: the upper half of an f32
+        to[2 * i] = __uint_as_float(all[i] << 16);
+        to[2 * i + 1] = __uint_as_float(all[i] & 0xffff0000U);
+      } else {
+        to[i] = __uint_as_float(all[i]);
+      }
+    }
+  }
 };
 
 template <typename T, int V>

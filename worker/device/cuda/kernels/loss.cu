@@ -11,17 +11,11 @@
 namespace fsdp::kernels {
 namespace {
 
-inline constexpr int kThreads = 512;
-inline constexpr int kKept = 6;  // vectors a thread keeps
-
-// exp(x - base). For bf16 logits one multiply-add and the hardware's 2^x.
+// exp(x - base), exactly 1 at x = base.
 template <typename T>
 __device__ __forceinline__ float ExpAbove(float x, float base) {
   if constexpr (std::is_same_v<T, float>) return expf(x - base);
-  constexpr float kLog2E = 1.4426950408889634F;
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(fmaf(x, kLog2E, -base * kLog2E)));
-  return result;
+  return __expf(x - base);
 }
 
 // Running maximum and sum of exp(x - maximum).
@@ -31,22 +25,23 @@ struct RunningSoftmax {
   float sum = 0;
 
   template <int V>
-  __device__ __forceinline__ void Take(const Pack<T, V>& pack) {
+  __device__ __forceinline__ void Take(const float (&values)[V]) {
     float top = max;
 #pragma unroll
-    for (int i = 0; i < V; ++i) top = fmaxf(top, ToFloat(pack.at[i]));
+    for (int i = 0; i < V; ++i) top = fmaxf(top, values[i]);
     if (top == -INFINITY) return;
     if (top > max) {
       sum *= ExpAbove<T>(max, top);
       max = top;
     }
 #pragma unroll
-    for (int i = 0; i < V; ++i) sum += ExpAbove<T>(ToFloat(pack.at[i]), top);
+    for (int i = 0; i < V; ++i) sum += ExpAbove<T>(values[i], top);
   }
 };
 
-template <typename T, int V>
-__global__ void __launch_bounds__(kThreads, 2)
+// A thread keeps its first kKept vectors in registers.
+template <typename T, int V, int kThreads, int kKept>
+__global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     CrossEntropyKernel(T* logits, std::int64_t stride, std::int64_t cols,
                        const std::int32_t* targets, double* row_loss, bool loss_only) {
   __shared__ float shared[32];
@@ -66,20 +61,27 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   const float target_logit = ToFloat(x[target]);
 
-  Pack<T, V> kept[kKept];
+  // A whole access is kept as words; a lone element has no words to keep.
+  using Kept = std::conditional_t<V == 1, Pack<T, V>, Words>;
+  Kept kept[kKept];
   RunningSoftmax<T> running;
+  const auto take = [&running](const Kept& packed) {
+    float values[V];
+    packed.Unpack(values);
+    running.Take(values);
+  };
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
     const std::int64_t at = threadIdx.x + k * kThreads;
-    if (at < num_vectors) kept[k] = Pack<T, V>::Load(x + at * V);
+    if (at < num_vectors) kept[k] = Kept::Load(x + at * V);
   }
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
-    if (threadIdx.x + k * kThreads < num_vectors) running.Take(kept[k]);
+    if (threadIdx.x + k * kThreads < num_vectors) take(kept[k]);
   }
 #pragma unroll 4
   for (std::int64_t at = threadIdx.x + kKept * kThreads; at < num_vectors; at += kThreads) {
-    running.Take(Pack<T, V>::Load(x + at * V));
+    take(Kept::Load(x + at * V));
   }
   const float max = BlockReduce(running.max, MaxOp<float>{}, -INFINITY, shared);
   const float scaled = running.sum == 0 ? 0 : running.sum * ExpAbove<T>(running.max, max);
@@ -91,14 +93,15 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   // The barriers inside BlockReduce put every read of x before the first write.
   const float inverse = 1.0F / sum;
-  const auto write = [&](const Pack<T, V>& pack, std::int64_t at) {
-    Pack<T, V> out;
+  const auto write = [&](const Kept& packed, std::int64_t at) {
+    float values[V];
+    packed.Unpack(values);
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float hit = at * V + i == target ? 1.0F : 0.0F;
-      out.at[i] = FromFloat<T>(ExpAbove<T>(ToFloat(pack.at[i]), max) * inverse - hit);
+      values[i] = ExpAbove<T>(values[i], max) * inverse - hit;
     }
-    out.Store(x + at * V);
+    StoreFloats<T, V>(x + at * V, values);
   };
 #pragma unroll
   for (int k = 0; k < kKept; ++k) {
@@ -107,18 +110,20 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 #pragma unroll 2
   for (std::int64_t at = threadIdx.x + kKept * kThreads; at < num_vectors; at += kThreads) {
-    write(Pack<T, V>::Load(x + at * V), at);
+    write(Kept::Load(x + at * V), at);
   }
 }
 
+inline constexpr int kFinishThreads = 1024;
+
 // One block, so that the sum has one order.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kFinishThreads)
     FinishLossKernel(const double* row_loss, const std::int32_t* targets, std::int64_t rows,
                      StepStats* stats) {
   __shared__ double shared[32];
   double loss = 0;
   double valid = 0;
-  for (std::int64_t row = threadIdx.x; row < rows; row += kThreads) {
+  for (std::int64_t row = threadIdx.x; row < rows; row += kFinishThreads) {
     loss += row_loss[row];
     valid += targets[row] == kIgnoreTarget ? 0 : 1;
   }
@@ -139,14 +144,25 @@ cudaError_t CrossEntropy(cudaStream_t stream, const Matrix& logits, const std::i
     constexpr int kV = 16 / static_cast<int>(sizeof(T));
     VectorWidth width(kV);
     width.Take(logits);
-    const auto kernel =
-        width.elements() == kV ? CrossEntropyKernel<T, kV> : CrossEntropyKernel<T, 1>;
-    kernel<<<static_cast<unsigned>(logits.rows), kThreads, 0, stream>>>(
-        Data<T>(logits), logits.stride, logits.cols, targets, scratch, loss_only);
+    // Two blocks per multiprocessor overlap one row's reading with another's writing. Rows so long
+    // that those in work would not fit the L2 cache together get one.
+    constexpr std::int64_t kLongRowBytes = 160 << 10;
+    const bool is_long = logits.cols * static_cast<std::int64_t>(sizeof(T)) > kLongRowBytes;
+    const auto launch = [&](auto kernel, int threads) {
+      kernel<<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
+          Data<T>(logits), logits.stride, logits.cols, targets, scratch, loss_only);
+    };
+    if (width.elements() != kV) {
+      launch(CrossEntropyKernel<T, 1, 512, 6>, 512);
+    } else if (is_long) {
+      launch(CrossEntropyKernel<T, kV, 1024, 6>, 1024);
+    } else {
+      launch(CrossEntropyKernel<T, kV, 512, 8>, 512);
+    }
     return cudaGetLastError();
   });
   if (error != cudaSuccess) return error;
-  FinishLossKernel<<<1, kThreads, 0, stream>>>(scratch, targets, logits.rows, stats);
+  FinishLossKernel<<<1, kFinishThreads, 0, stream>>>(scratch, targets, logits.rows, stats);
   return cudaGetLastError();
 }
 

@@ -203,63 +203,77 @@ __device__ __forceinline__ float2 GroupSum2(float2 value, int group, float2* sha
   return total;
 }
 
-inline constexpr int kBackwardThreads = 256;
+// One block fills a multiprocessor: 512 threads of up to 128 registers.
+inline constexpr int kBackwardThreads = 512;
 inline constexpr int kBackwardVectors = 2;  // of a thread; more would not fit its registers
-// Blocks of the backward walk that a multiprocessor holds at once.
-template <bool kLayer>
-inline constexpr int kBackwardBlocks = kLayer ? 2 : 3;
 
-// kWarps warps own a row at a time, and a block holds several such groups, so that some of them
-// load while others reduce. A thread's columns never change: their parameter gradients stay in
+template <typename T, int V>
+struct BackwardRow {
+  Words dy[kBackwardVectors], x[kBackwardVectors], residual[kBackwardVectors];
+
+  __device__ __forceinline__ void Load(const BackwardParams& p, std::int64_t row, int lane,
+                                       int row_threads) {
+#pragma unroll
+    for (int k = 0; k < kBackwardVectors; ++k) {
+      const int at = (lane + k * row_threads) * V;
+      if (at >= p.cols) continue;
+      dy[k] = Words::Load(static_cast<const T*>(p.dy) + row * p.dy_stride + at);
+      x[k] = Words::Load(static_cast<const T*>(p.x) + row * p.x_stride + at);
+      if (p.residual != nullptr) {
+        residual[k] = Words::Load(static_cast<const T*>(p.residual) + row * p.residual_stride + at);
+      }
+    }
+  }
+};
+
+// kWarps warps own a row at a time, and a block holds several such groups. The next row is on its
+// way while this one is reduced. A thread's columns never change: their parameter gradients stay in
 // registers until the groups of a block are added up, in order.
-template <typename T, int V, int kVectors, int kWarps, bool kLayer>
-__global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocks<kLayer>)
-    NormBackwardKernel(const BackwardParams p) {
+template <typename T, int V, int kWarps, bool kLayer>
+__global__ void __launch_bounds__(kBackwardThreads, 1) NormBackwardKernel(const BackwardParams p) {
+  constexpr int kVectors = kBackwardVectors;
   constexpr int kRowThreads = kWarps * 32;
   constexpr int kGroups = kBackwardThreads / kRowThreads;
   __shared__ float2 shared[kGroups][kWarps];
-  extern __shared__ float parameter_sums[];  // [kLayer ? 2 : 1][cols]
-  const int num_vectors = p.cols / V;
+  extern __shared__ __align__(16) float parameter_sums[];  // [kLayer ? 2 : 1][cols]
   const int group = threadIdx.x / kRowThreads;
   const int lane = threadIdx.x % kRowThreads;
   float d_weight[kVectors][V] = {};
   float d_bias[kLayer ? kVectors : 1][V] = {};
-  const T* weight = static_cast<const T*>(p.weight);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kGroups;
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group; row < p.rows;
-       row += step) {
-    Pack<T, V> dy[kVectors];
-    Pack<T, V> x[kVectors];
-    Pack<T, V> residual[kVectors];
+  Words weight[kVectors];
 #pragma unroll
-    for (int k = 0; k < kVectors; ++k) {
-      const int at = lane + k * kRowThreads;
-      if (at >= num_vectors) continue;
-      dy[k] = Pack<T, V>::Load(static_cast<const T*>(p.dy) + row * p.dy_stride + at * V);
-      x[k] = Pack<T, V>::Load(static_cast<const T*>(p.x) + row * p.x_stride + at * V);
-      if (p.residual != nullptr) {
-        residual[k] =
-            Pack<T, V>::Load(static_cast<const T*>(p.residual) + row * p.residual_stride + at * V);
-      }
-    }
+  for (int k = 0; k < kVectors; ++k) {
+    const int at = (lane + k * kRowThreads) * V;
+    if (at < p.cols) weight[k] = Words::Load(static_cast<const T*>(p.weight) + at);
+  }
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kGroups;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kGroups + group;
+  BackwardRow<T, V> next;
+  if (row < p.rows) next.Load(p, row, lane, kRowThreads);
+  for (; row < p.rows; row += step) {
+    const BackwardRow<T, V> now = next;
+    if (row + step < p.rows) next.Load(p, row + step, lane, kRowThreads);
     const float rstd = p.rstd[row];
     const float mean = kLayer ? p.mean[row] : 0;
     float2 sums = make_float2(0, 0);  // of g * xhat, of g
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      const int at = lane + k * kRowThreads;
-      if (at >= num_vectors) continue;
-      const auto w = Pack<T, V>::Load(weight + at * V);
+      if ((lane + k * kRowThreads) * V >= p.cols) continue;
+      float dy[V];
+      float x[V];
+      float w[V];
+      now.dy[k].Unpack(dy);
+      now.x[k].Unpack(x);
+      weight[k].Unpack(w);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const float d = ToFloat(dy[k].at[i]);
-        const float xhat = (ToFloat(x[k].at[i]) - mean) * rstd;
-        const float g = d * ToFloat(w.at[i]);
+        const float xhat = (x[i] - mean) * rstd;
+        const float g = dy[i] * w[i];
         sums.x += g * xhat;
-        d_weight[k][i] += d * xhat;
+        d_weight[k][i] += dy[i] * xhat;
         if constexpr (kLayer) {
           sums.y += g;
-          d_bias[k][i] += d;
+          d_bias[k][i] += dy[i];
         }
       }
     }
@@ -270,33 +284,43 @@ __global__ void __launch_bounds__(kBackwardThreads, kBackwardBlocks<kLayer>)
     const float centre = kLayer ? -rstd * (sums.y / p.cols) : 0;
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
-      const int at = lane + k * kRowThreads;
-      if (at >= num_vectors) continue;
-      const auto w = Pack<T, V>::Load(weight + at * V);
+      const int at = (lane + k * kRowThreads) * V;
+      if (at >= p.cols) continue;
+      float dy[V];
+      float x[V];
+      float w[V];
       float out[V];
+      now.dy[k].Unpack(dy);
+      now.x[k].Unpack(x);
+      weight[k].Unpack(w);
 #pragma unroll
       for (int i = 0; i < V; ++i) {
-        const float g = ToFloat(dy[k].at[i]) * ToFloat(w.at[i]);
-        out[i] = rstd * g + (along * (ToFloat(x[k].at[i]) - mean) + centre);
-        if (p.residual != nullptr) out[i] += ToFloat(residual[k].at[i]);
+        out[i] = rstd * (dy[i] * w[i]) + (along * (x[i] - mean) + centre);
       }
-      StoreFloats<T, V>(static_cast<T*>(p.dx) + row * p.dx_stride + at * V, out);
+      if (p.residual != nullptr) {
+        float residual[V];
+        now.residual[k].Unpack(residual);
+#pragma unroll
+        for (int i = 0; i < V; ++i) out[i] += residual[i];
+      }
+      StoreFloats<T, V>(static_cast<T*>(p.dx) + row * p.dx_stride + at, out);
     }
   }
+  const auto add_to = [](float* sum, const float(&values)[V], bool first) {
+    float total[V] = {};
+    if (!first) LoadFloats<float, V>(sum, total);
+#pragma unroll
+    for (int i = 0; i < V; ++i) total[i] += values[i];
+    StoreFloats<float, V>(sum, total);
+  };
   for (int turn = 0; turn < kGroups; ++turn) {
     if (turn == group) {
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
-        const int at = lane + k * kRowThreads;
-        if (at >= num_vectors) continue;
-#pragma unroll
-        for (int i = 0; i < V; ++i) {
-          float* sum = parameter_sums + at * V + i;
-          sum[0] = turn == 0 ? d_weight[k][i] : sum[0] + d_weight[k][i];
-          if constexpr (kLayer) {
-            sum[p.cols] = turn == 0 ? d_bias[k][i] : sum[p.cols] + d_bias[k][i];
-          }
-        }
+        const int at = (lane + k * kRowThreads) * V;
+        if (at >= p.cols) continue;
+        add_to(parameter_sums + at, d_weight[k], turn == 0);
+        if constexpr (kLayer) add_to(parameter_sums + p.cols + at, d_bias[k], turn == 0);
       }
     }
     __syncthreads();
@@ -373,8 +397,7 @@ cudaError_t LaunchForward(cudaStream_t stream, const ForwardParams& p) {
 
 template <typename T, int V, bool kLayer>
 cudaError_t LaunchBackward(cudaStream_t stream, const BackwardParams& p, unsigned blocks) {
-  constexpr int kVectors = kBackwardVectors;
-  const std::int64_t warps = CeilDiv(p.cols / V, kVectors * 32);
+  const std::int64_t warps = CeilDiv(p.cols / V, kBackwardVectors * 32);
   const std::size_t shared_bytes = (kLayer ? 2 : 1) * p.cols * sizeof(float);
   const auto launch = [&](auto kernel) {
     if (cudaError_t error = cudaFuncSetAttribute(
@@ -385,18 +408,15 @@ cudaError_t LaunchBackward(cudaStream_t stream, const BackwardParams& p, unsigne
     kernel<<<blocks, kBackwardThreads, shared_bytes, stream>>>(p);
     return cudaGetLastError();
   };
-  if (warps <= 1) return launch(NormBackwardKernel<T, V, kVectors, 1, kLayer>);
-  if (warps <= 2) return launch(NormBackwardKernel<T, V, kVectors, 2, kLayer>);
-  if (warps <= 4) return launch(NormBackwardKernel<T, V, kVectors, 4, kLayer>);
-  return launch(NormBackwardKernel<T, V, kVectors, 8, kLayer>);
+  if (warps <= 2) return launch(NormBackwardKernel<T, V, 2, kLayer>);
+  if (warps <= 4) return launch(NormBackwardKernel<T, V, 4, kLayer>);
+  if (warps <= 8) return launch(NormBackwardKernel<T, V, 8, kLayer>);
+  return launch(NormBackwardKernel<T, V, 16, kLayer>);
 }
 
-// No more than is resident at once, so that the partial sums stay few. The scratch is sized for
-// either norm.
-std::int64_t BackwardBlocks(std::int64_t rows, bool layer) {
-  const std::int64_t resident = layer ? kBackwardBlocks<true> : kBackwardBlocks<false>;
-  return std::clamp<std::int64_t>(resident * kNumMultiprocessors, 1,
-                                  std::max<std::int64_t>(1, rows));
+// One per multiprocessor, so that the partial sums stay few.
+std::int64_t BackwardBlocks(std::int64_t rows) {
+  return std::clamp<std::int64_t>(kNumMultiprocessors, 1, std::max<std::int64_t>(1, rows));
 }
 
 template <typename T, bool kLayer>
@@ -453,12 +473,11 @@ cudaError_t NormForward(cudaStream_t stream, const NormForwardArgs& args) {
 }
 
 std::size_t NormBackwardScratchFloats(std::int64_t rows, std::int64_t cols) {
-  return static_cast<std::size_t>(
-      std::max(2 * BackwardBlocks(rows, true), BackwardBlocks(rows, false)) * cols);
+  return static_cast<std::size_t>(2 * BackwardBlocks(rows) * cols);
 }
 
 cudaError_t NormBackward(cudaStream_t stream, const NormBackwardArgs& args) {
-  const std::int64_t blocks = args.x.rows == 0 ? 0 : BackwardBlocks(args.x.rows, args.layer);
+  const std::int64_t blocks = args.x.rows == 0 ? 0 : BackwardBlocks(args.x.rows);
   float* d_bias_partial = args.scratch + blocks * args.x.cols;
   if (blocks > 0) {
     const BackwardParams p{args.dy.data,
