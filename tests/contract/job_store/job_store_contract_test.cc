@@ -1,0 +1,316 @@
+// One suite over every JobStore.
+
+#include <sqlite3.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/store/job_store.h"
+#include "coordinator/store/memory_store.h"
+#include "coordinator/store/sqlite_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Directory {
+ public:
+  Directory() {
+    char pattern[] = "/tmp/fsdp-store-test-XXXXXX";
+    path_ = mkdtemp(pattern);
+  }
+  ~Directory() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+records::JobRecord Job(const std::string& id, std::int64_t position) {
+  records::JobRecord record;
+  record.mutable_job()->set_name("jobs/" + id);
+  record.mutable_job()->set_state(v1::JOB_STATE_QUEUED);
+  record.set_position(position);
+  return record;
+}
+
+struct Implementation {
+  std::string name;
+  // A new store; for durable ones, on the same directory as before.
+  std::function<std::unique_ptr<JobStore>(const std::string& directory)> open;
+  bool durable = false;
+};
+
+class JobStoreContractTest : public ::testing::TestWithParam<Implementation> {
+ protected:
+  void SetUp() override { store_ = GetParam().open(directory_.path()); }
+
+  // What is written so far must be there afterwards.
+  void Reopen() {
+    if (!GetParam().durable) return;
+    store_.reset();
+    store_ = GetParam().open(directory_.path());
+  }
+  void Write(StoreBatch batch) {
+    store_->Write(std::move(batch),
+                  [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
+    ASSERT_TRUE(store_->Flush().ok());
+  }
+  StoreContents Load() {
+    auto contents = store_->Load();
+    EXPECT_TRUE(contents.ok()) << contents.status();
+    return *std::move(contents);
+  }
+
+  Directory directory_;
+  std::unique_ptr<JobStore> store_;
+};
+
+TEST_P(JobStoreContractTest, AnEmptyStoreHoldsNothing) {
+  EXPECT_TRUE(Load().jobs.empty());
+  EXPECT_TRUE(store_->ReadEvents(JobId("no"), 0, 10)->empty());
+  EXPECT_TRUE(store_->ReadLogs({.job = JobId("no")})->entries.empty());
+}
+
+TEST_P(JobStoreContractTest, JobsComeBackByPositionWithTheirAttempts) {
+  StoreBatch batch;
+  batch.jobs = {Job("b", 2), Job("a", 1)};
+  v1::Attempt attempt;
+  attempt.set_attempt(1);
+  batch.attempts.push_back({JobId("b"), attempt});
+  Write(std::move(batch));
+  StoreBatch change;
+  records::JobRecord changed = Job("b", 2);
+  changed.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+  change.jobs = {changed};
+  attempt.set_attempt(2);
+  change.attempts.push_back({JobId("b"), attempt});
+  Write(std::move(change));
+  Reopen();
+  const StoreContents contents = Load();
+  ASSERT_EQ(contents.jobs.size(), 2u);
+  EXPECT_EQ(contents.jobs[0].record.job().name(), "jobs/a");
+  EXPECT_EQ(contents.jobs[1].record.job().state(), v1::JOB_STATE_RUNNING);
+  ASSERT_EQ(contents.jobs[1].attempts.size(), 2u);
+  EXPECT_EQ(contents.jobs[1].attempts[1].attempt(), 2);
+}
+
+TEST_P(JobStoreContractTest, StreamsAreReadAfterAnOffsetWithALimit) {
+  StoreBatch batch;
+  batch.jobs = {Job("a", 1)};
+  for (int i = 1; i <= 10; ++i) {
+    v1::JobEvent event;
+    event.set_sequence(i);
+    batch.events.push_back({JobId("a"), event});
+    v1::StepMetrics metrics;
+    metrics.set_offset(i);
+    batch.metrics.push_back({JobId("a"), metrics});
+  }
+  Write(std::move(batch));
+  Reopen();
+  const auto events = store_->ReadEvents(JobId("a"), 4, 3);
+  ASSERT_TRUE(events.ok());
+  ASSERT_EQ(events->size(), 3u);
+  EXPECT_EQ(events->front().sequence(), 5);
+  EXPECT_EQ(store_->ReadMetrics(JobId("a"), 9, 100)->size(), 1u);
+  EXPECT_EQ(Load().jobs[0].last_metric, 10);
+}
+
+TEST_P(JobStoreContractTest, LogsAreFilteredAndTailed) {
+  StoreBatch batch;
+  batch.jobs = {Job("a", 1)};
+  for (int i = 1; i <= 20; ++i) {
+    v1::LogEntry entry;
+    entry.set_offset(i);
+    entry.set_rank(i % 2);
+    entry.set_attempt(i <= 10 ? 1 : 2);
+    batch.logs.push_back({JobId("a"), entry});
+  }
+  Write(std::move(batch));
+  Reopen();
+  const auto of = [&](LogQuery query) {
+    std::vector<std::int64_t> offsets;
+    const auto page = store_->ReadLogs(query);
+    EXPECT_TRUE(page.ok());
+    for (const v1::LogEntry& entry : page->entries) offsets.push_back(entry.offset());
+    return offsets;
+  };
+  LogQuery query{.job = JobId("a"), .rank = 1, .attempt = 2};
+  EXPECT_THAT(of(query), ElementsAre(11, 13, 15, 17, 19));
+  query.after = *store_->FindLogTail(query, 2);
+  EXPECT_THAT(of(query), ElementsAre(17, 19));
+  query.after = *store_->FindLogTail(query, 100);
+  EXPECT_EQ(of(query).size(), 5u);
+  // A page that nothing matches still says how far it looked.
+  const auto page = store_->ReadLogs({.job = JobId("a"), .rank = 7, .limit = 6});
+  EXPECT_TRUE(page->entries.empty());
+  EXPECT_EQ(page->next_after, 6);
+  EXPECT_EQ(Load().jobs[0].last_log, 20);
+}
+
+TEST_P(JobStoreContractTest, CheckpointsAreNewestFirstAndCanBeDropped) {
+  StoreBatch batch;
+  batch.jobs = {Job("a", 1)};
+  for (const int step : {10, 30, 20}) {
+    v1::CheckpointInfo info;
+    info.set_step(step);
+    batch.checkpoints.push_back({JobId("a"), info});
+  }
+  Write(std::move(batch));
+  StoreBatch drop;
+  drop.dropped_checkpoints.push_back({JobId("a"), 20});
+  Write(std::move(drop));
+  Reopen();
+  const auto checkpoints = store_->ReadCheckpoints(JobId("a"));
+  ASSERT_EQ(checkpoints->size(), 2u);
+  EXPECT_EQ((*checkpoints)[0].step(), 30);
+  EXPECT_EQ((*checkpoints)[1].step(), 10);
+}
+
+TEST_P(JobStoreContractTest, WorkersAndRendezvousComeBackUntilCleared) {
+  StoreBatch batch;
+  batch.jobs = {Job("a", 1)};
+  records::WorkerRecord worker;
+  worker.set_id("w0");
+  worker.set_acked_sequence(17);
+  batch.workers = {worker};
+  batch.rendezvous.push_back({JobId("a"), Epoch(1), "key", std::string("v\0alue", 6)});
+  Write(std::move(batch));
+  Reopen();
+  StoreContents contents = Load();
+  ASSERT_EQ(contents.workers.size(), 1u);
+  EXPECT_EQ(contents.workers[0].acked_sequence(), 17);
+  ASSERT_EQ(contents.rendezvous.size(), 1u);
+  EXPECT_EQ(contents.rendezvous[0].value, std::string("v\0alue", 6));
+  StoreBatch clear;
+  clear.cleared_rendezvous.push_back(JobId("a"));
+  clear.rendezvous.push_back({JobId("a"), Epoch(2), "key", "new"});
+  Write(std::move(clear));
+  contents = Load();
+  ASSERT_EQ(contents.rendezvous.size(), 1u);
+  EXPECT_EQ(contents.rendezvous[0].epoch, Epoch(2));
+}
+
+TEST_P(JobStoreContractTest, ADeletedJobLeavesNothingBehind) {
+  StoreBatch batch;
+  batch.jobs = {Job("a", 1), Job("b", 2)};
+  for (const char* id : {"a", "b"}) {
+    v1::JobEvent event;
+    event.set_sequence(1);
+    batch.events.push_back({JobId(id), event});
+  }
+  Write(std::move(batch));
+  StoreBatch remove;
+  remove.deleted_jobs.push_back(JobId("a"));
+  Write(std::move(remove));
+  Reopen();
+  EXPECT_EQ(Load().jobs.size(), 1u);
+  EXPECT_TRUE(store_->ReadEvents(JobId("a"), 0, 10)->empty());
+  EXPECT_EQ(store_->ReadEvents(JobId("b"), 0, 10)->size(), 1u);
+}
+
+TEST_P(JobStoreContractTest, DoneRunsInTheOrderOfTheWrites) {
+  std::vector<int> order;
+  std::mutex mutex;
+  for (int i = 0; i < 200; ++i) {
+    StoreBatch batch;
+    batch.jobs = {Job(absl::StrCat("j", i), i + 1)};
+    store_->Write(std::move(batch), [&, i](absl::Status status) {
+      EXPECT_TRUE(status.ok());
+      const std::lock_guard lock(mutex);
+      order.push_back(i);
+    });
+  }
+  ASSERT_TRUE(store_->Flush().ok());
+  ASSERT_EQ(order.size(), 200u);
+  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+}
+
+std::unique_ptr<JobStore> OpenSqlite(const std::string& directory) {
+  auto store = SqliteStore::Open({.directory = directory});
+  EXPECT_TRUE(store.ok()) << store.status();
+  return store.ok() ? *std::move(store) : nullptr;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, JobStoreContractTest,
+                         ::testing::Values(Implementation{"memory",
+                                                          [](const std::string&) {
+                                                            return std::make_unique<MemoryStore>();
+                                                          },
+                                                          false},
+                                           Implementation{"sqlite", OpenSqlite, true}),
+                         [](const auto& info) { return info.param.name; });
+
+// --- SQLite's own promises
+
+TEST(SqliteStoreTest, ConcurrentWritersShareFlushes) {
+  Directory directory;
+  std::atomic<std::int64_t> flushes{0};
+  StoreObserver observer;
+  observer.on_flush = [&](absl::Duration, std::int64_t) { ++flushes; };
+  auto store = SqliteStore::Open({.directory = directory.path()}, observer);
+  ASSERT_TRUE(store.ok());
+  constexpr int kWrites = 500;
+  for (int i = 0; i < kWrites; ++i) {
+    StoreBatch batch;
+    batch.jobs = {Job(absl::StrCat("j", i), i + 1)};
+    (*store)->Write(std::move(batch), nullptr);
+  }
+  ASSERT_TRUE((*store)->Flush().ok());
+  EXPECT_LT(flushes, kWrites / 2);
+  EXPECT_EQ((*store)->Load()->jobs.size(), static_cast<size_t>(kWrites));
+}
+
+TEST(SqliteStoreTest, ACorruptDatabaseIsNamedNotServed) {
+  Directory directory;
+  {
+    auto store = SqliteStore::Open({.directory = directory.path()});
+    ASSERT_TRUE(store.ok());
+    StoreBatch batch;
+    for (int i = 0; i < 200; ++i) batch.jobs.push_back(Job(absl::StrCat("j", i), i + 1));
+    (*store)->Write(std::move(batch), nullptr);
+    ASSERT_TRUE((*store)->Flush().ok());
+  }
+  const std::string path = directory.path() + "/jobs.db";
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 * 2);
+    file << std::string(8192, '\x5a');
+  }
+  const auto store = SqliteStore::Open({.directory = directory.path()});
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss) << store.status();
+}
+
+TEST(SqliteStoreTest, ANewerSchemaIsRefused) {
+  Directory directory;
+  OpenSqlite(directory.path()).reset();
+  sqlite3* raw = nullptr;
+  ASSERT_EQ(sqlite3_open((directory.path() + "/jobs.db").c_str(), &raw), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(raw, "PRAGMA user_version=99", nullptr, nullptr, nullptr), SQLITE_OK);
+  sqlite3_close(raw);
+  const auto store = SqliteStore::Open({.directory = directory.path()});
+  ASSERT_FALSE(store.ok());
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema version 99"));
+}
+
+TEST(SqliteStoreTest, ADirectoryServesOneProcess) {
+  Directory directory;
+  const auto first = OpenSqlite(directory.path());
+  const auto second = SqliteStore::Open({.directory = directory.path()});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace fsdp::coordinator

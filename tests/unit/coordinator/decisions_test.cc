@@ -1,0 +1,379 @@
+// The pure decisions: state table, retry, placement, liveness, hang rule, rendezvous, options.
+
+#include "coordinator/config/options.h"
+#include "coordinator/lifecycle/job_state.h"
+#include "coordinator/lifecycle/retry_policy.h"
+#include "coordinator/membership/hang_rule.h"
+#include "coordinator/membership/liveness.h"
+#include "coordinator/rendezvous/rendezvous.h"
+#include "coordinator/schedule/gang_scheduler.h"
+#include "coordinator/store/job_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+MonotonicTime At(double seconds) {
+  return MonotonicTime::FromSinceStart(absl::Seconds(1000 + seconds));
+}
+
+// --- states
+
+TEST(JobStateTest, TerminalStatesLeadOnlyBackIntoTheQueue) {
+  for (int from = v1::JOB_STATE_SUCCEEDED; from <= v1::JOB_STATE_CANCELLED; ++from) {
+    for (int to = v1::JOB_STATE_QUEUED; to <= v1::JOB_STATE_CANCELLED; ++to) {
+      const bool restart = from != v1::JOB_STATE_SUCCEEDED && to == v1::JOB_STATE_QUEUED;
+      EXPECT_EQ(IsLegalTransition(static_cast<v1::JobState>(from), static_cast<v1::JobState>(to)),
+                restart)
+          << from << " -> " << to;
+    }
+  }
+}
+
+TEST(JobStateTest, AnIllegalTransitionIsRefusedAndChangesNothing) {
+  v1::Job job;
+  job.set_name("jobs/a");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  const absl::Status status = Transition(job, v1::JOB_STATE_RUNNING, "", absl::Now());
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("jobs/a is QUEUED"));
+  EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
+}
+
+// --- retry
+
+FailureFacts Facts(v1::FailureCause cause) {
+  FailureFacts facts;
+  facts.cause.set_cause(cause);
+  return facts;
+}
+
+TEST(RetryPolicyTest, ASignalIsInfrastructureAndRestartsWithoutBackoffAfterProgress) {
+  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_DIED);
+  facts.progressed = true;
+  facts.restarts_since_progress = 5;
+  const RetryDecision decision = DecideRetry({}, facts);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_EQ(decision.backoff, absl::ZeroDuration());
+  EXPECT_EQ(decision.counts.infrastructure(), 1);
+  EXPECT_EQ(decision.counts.no_progress(), 0);
+}
+
+TEST(RetryPolicyTest, BackoffDoublesToItsCap) {
+  v1::FailurePolicy policy;
+  policy.set_max_no_progress_restarts(1000);
+  policy.set_max_infrastructure_restarts(1000);
+  std::vector<double> waits;
+  for (const int restarts : {0, 1, 2, 3, 7, 8, 50}) {
+    FailureFacts facts = Facts(v1::FAILURE_CAUSE_WORKER_LOST);
+    facts.restarts_since_progress = restarts;
+    waits.push_back(absl::ToDoubleSeconds(DecideRetry(policy, facts).backoff));
+  }
+  EXPECT_THAT(waits, ElementsAre(0, 1, 2, 4, 64, 100, 100));
+}
+
+TEST(RetryPolicyTest, BudgetsEnd) {
+  FailureFacts user = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
+  EXPECT_FALSE(DecideRetry({}, user).restart);
+  FailureFacts infrastructure = Facts(v1::FAILURE_CAUSE_RANK_DIED);
+  infrastructure.progressed = true;
+  infrastructure.counts.set_infrastructure(10);
+  EXPECT_FALSE(DecideRetry({}, infrastructure).restart);
+  EXPECT_THAT(DecideRetry({}, infrastructure).reason, HasSubstr("10 of 10 used"));
+  FailureFacts stuck = Facts(v1::FAILURE_CAUSE_RANK_DIED);
+  stuck.counts.set_no_progress(3);
+  EXPECT_FALSE(DecideRetry({}, stuck).restart);
+  EXPECT_THAT(DecideRetry({}, stuck).reason, HasSubstr("no progress in 3 restarts"));
+}
+
+TEST(RetryPolicyTest, ExitCode93NeverRestartsWhateverTheRules) {
+  v1::FailurePolicy policy;
+  policy.add_rules()->set_action(v1::FAILURE_ACTION_RESTART_FREE);
+  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
+  facts.cause.set_exit_code(93);
+  EXPECT_FALSE(DecideRetry(policy, facts).restart);
+}
+
+TEST(RetryPolicyTest, TheFirstMatchingRuleDecides) {
+  v1::FailurePolicy policy;
+  v1::FailureRule& by_log = *policy.add_rules();
+  by_log.set_log_regex("CUDA error: (un)?correctable ECC");
+  by_log.set_action(v1::FAILURE_ACTION_EXCLUDE_WORKER);
+  v1::FailureRule& by_code = *policy.add_rules();
+  by_code.add_exit_codes(1);
+  by_code.set_action(v1::FAILURE_ACTION_FAIL);
+  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
+  facts.cause.set_exit_code(1);
+  EXPECT_FALSE(DecideRetry(policy, facts).restart);
+  facts.cause.add_last_lines("rank 3: CUDA error: uncorrectable ECC error");
+  const RetryDecision decision = DecideRetry(policy, facts);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_TRUE(decision.exclude_worker);
+  EXPECT_THAT(decision.reason, HasSubstr("rules[0]"));
+}
+
+TEST(RetryPolicyTest, AllThatARuleGivesMustMatch) {
+  v1::FailureRule rule;
+  rule.add_signals(9);
+  rule.add_phases(v1::PHASE_CHECKPOINT);
+  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_DIED);
+  facts.cause.set_signal(9);
+  EXPECT_FALSE(RuleMatches(rule, facts));
+  facts.phase = v1::PHASE_CHECKPOINT;
+  EXPECT_TRUE(RuleMatches(rule, facts));
+}
+
+TEST(RetryPolicyTest, ADrainIsFree) {
+  FailureFacts facts = Facts(v1::FAILURE_CAUSE_DRAINED);
+  facts.counts.set_infrastructure(10);
+  const RetryDecision decision = DecideRetry({}, facts);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_EQ(decision.counts.free(), 1);
+  EXPECT_EQ(decision.counts.infrastructure(), 10);
+}
+
+// --- placement
+
+ClusterView Cluster(const std::vector<std::pair<std::string, int>>& hosts) {
+  ClusterView view;
+  for (const auto& [host, count] : hosts) {
+    for (int i = 0; i < count; ++i) {
+      WorkerView& worker = view.workers.emplace_back();
+      worker.id = WorkerId(host + ":" + std::to_string(i));
+      worker.host = host;
+      worker.device_index = i;
+      worker.placeable = true;
+    }
+  }
+  return view;
+}
+
+std::vector<std::string> Names(const PlacementDecision& decision) {
+  std::vector<std::string> names;
+  if (!decision.placement) return names;
+  for (const WorkerId& id : *decision.placement) names.push_back(id.value());
+  return names;
+}
+
+Demand Ask(int nodes, int devices) {
+  Demand demand;
+  demand.nodes = nodes;
+  demand.devices_per_node = devices;
+  return demand;
+}
+
+TEST(GangSchedulerTest, RanksOfAHostAreContiguousAndHostsSortByNumber) {
+  const ClusterView view = Cluster({{"node-10", 2}, {"node-9", 2}});
+  EXPECT_THAT(Names(PlaceGang(Ask(2, 2), view)),
+              ElementsAre("node-9:0", "node-9:1", "node-10:0", "node-10:1"));
+}
+
+TEST(GangSchedulerTest, AllOrNoneWithNumbersAndHolders) {
+  ClusterView view = Cluster({{"a", 4}});
+  view.workers[0].held_by = "jobs/x";
+  view.workers[1].held_by = "jobs/x";
+  const PlacementDecision decision = PlaceGang(Ask(1, 3), view);
+  EXPECT_FALSE(decision.placement);
+  EXPECT_FALSE(decision.beyond_capacity);
+  EXPECT_EQ(decision.reason, "needs 3 cpu workers (1 node x 3): 2 free of 4; jobs/x holds 2");
+}
+
+TEST(GangSchedulerTest, TheFullestHostThatFitsIsUsedSoThatOthersStayWhole) {
+  EXPECT_THAT(Names(PlaceGang(Ask(1, 2), Cluster({{"a", 8}, {"b", 2}}))),
+              ElementsAre("b:0", "b:1"));
+}
+
+TEST(GangSchedulerTest, ThreeOnEachOfTwoNodesIsNotSixAnywhere) {
+  Demand demand = Ask(1, 6);
+  const ClusterView view = Cluster({{"a", 3}, {"b", 3}});
+  EXPECT_TRUE(PlaceGang(demand, view).beyond_capacity);
+  demand.any_node = true;
+  EXPECT_EQ(Names(PlaceGang(demand, view)).size(), 6u);
+}
+
+TEST(GangSchedulerTest, TheLastEpochsWorkersKeepTheirRanks) {
+  Demand demand = Ask(1, 2);
+  demand.previous = {WorkerId("a:3"), WorkerId("a:1")};
+  ClusterView view = Cluster({{"a", 4}});
+  EXPECT_THAT(Names(PlaceGang(demand, view)), ElementsAre("a:3", "a:1"));
+  view.workers[1].placeable = false;
+  EXPECT_THAT(Names(PlaceGang(demand, view)), ElementsAre("a:0", "a:2"));
+}
+
+TEST(GangSchedulerTest, ExcludedWorkersAndOtherDevicesAreLeftOut) {
+  ClusterView view = Cluster({{"a", 3}});
+  view.workers[0].device = v1::DEVICE_TYPE_CUDA;
+  Demand demand = Ask(1, 1);
+  demand.excluded = {WorkerId("a:1")};
+  EXPECT_THAT(Names(PlaceGang(demand, view)), ElementsAre("a:2"));
+}
+
+QueuedDemand Queued(const std::string& id, int priority, std::int64_t position, int devices) {
+  return {.entry = {JobId(id), "default", priority, position}, .demand = Ask(1, devices)};
+}
+
+TEST(GangSchedulerTest, PriorityThenAgeAndNoOvertakingOfALargeGang) {
+  ClusterView view = Cluster({{"a", 4}});
+  view.workers[0].held_by = "jobs/running";
+  const auto decisions = ScheduleQueue(
+      {Queued("small", 0, 3, 1), Queued("large", 0, 2, 4), Queued("urgent", 5, 4, 1)}, view);
+  ASSERT_EQ(decisions.size(), 3u);
+  EXPECT_EQ(decisions[0].job, JobId("urgent"));
+  EXPECT_TRUE(decisions[0].decision.placement);
+  EXPECT_EQ(decisions[1].job, JobId("large"));
+  EXPECT_FALSE(decisions[1].decision.placement);
+  EXPECT_FALSE(decisions[2].decision.placement);
+  EXPECT_THAT(decisions[2].decision.reason, HasSubstr("waits behind jobs/large"));
+}
+
+TEST(GangSchedulerTest, AJobThatTheClusterCannotHoldBlocksNobody) {
+  const auto decisions =
+      ScheduleQueue({Queued("huge", 0, 1, 64), Queued("small", 0, 2, 1)}, Cluster({{"a", 2}}));
+  EXPECT_TRUE(decisions[0].decision.beyond_capacity);
+  EXPECT_TRUE(decisions[1].decision.placement);
+}
+
+// --- liveness
+
+TEST(LivenessTest, SilenceIsSuspectThenLostAndAClosedStreamIsEvidence) {
+  const TimingOptions timing;
+  LivenessFacts facts{.connected = true, .heard = At(0)};
+  EXPECT_EQ(CheckStale(At(4.9), facts, timing), Liveness::kAlive);
+  EXPECT_EQ(CheckStale(At(5), facts, timing), Liveness::kSuspect);
+  EXPECT_EQ(CheckStale(At(10), facts, timing), Liveness::kLost);
+  facts.connected = false;
+  facts.disconnected = At(0);
+  EXPECT_EQ(CheckStale(At(0.9), facts, timing), Liveness::kSuspect);
+  EXPECT_EQ(CheckStale(At(1), facts, timing), Liveness::kLost);
+  facts.awaiting_adoption = true;
+  EXPECT_EQ(CheckStale(At(19), facts, timing), Liveness::kSuspect);
+  EXPECT_EQ(CheckStale(At(20), facts, timing), Liveness::kLost);
+}
+
+// --- hang rule
+
+RankPulseView InCollective(std::int64_t started, double pending, double changed) {
+  RankPulseView view;
+  view.pulse.set_step(50);
+  view.pulse.set_phase(v1::PHASE_TRAIN);
+  view.pulse.set_collective_started(started);
+  view.pulse.set_collective_finished(started - 1);
+  view.pulse.set_collective("all_gather layers.3");
+  view.pulse.set_collective_pending_seconds(pending);
+  view.pulse.set_median_step_seconds(0.5);
+  view.pulse.set_median_collective_seconds(0.01);
+  view.changed = At(changed);
+  return view;
+}
+
+RankPulseView Computing(std::int64_t finished, double changed) {
+  RankPulseView view = InCollective(finished, 0, changed);
+  view.pulse.set_collective_finished(finished);
+  return view;
+}
+
+TEST(HangRuleTest, NamesTheRankThatHasNotStartedTheCollective) {
+  HangFacts facts;
+  facts.progressed = At(0);
+  facts.ranks = {InCollective(4711, 31, 31), Computing(4710, 0), InCollective(4711, 30.5, 31)};
+  const HangVerdict verdict = CheckHang(At(31), facts, {});
+  EXPECT_EQ(verdict.level, HangLevel::kAbort);
+  EXPECT_EQ(verdict.rank, 1);
+  EXPECT_EQ(verdict.collective, "all_gather layers.3, sequence 4711");
+  EXPECT_THAT(verdict.message, HasSubstr("rank 1 has not started it"));
+}
+
+TEST(HangRuleTest, NamesTheRankWhosePulseFrozeInsideTheCollective) {
+  HangFacts facts;
+  facts.progressed = At(0);
+  // Rank 2 was stopped inside: its last pulse is repeated and no longer changes.
+  facts.ranks = {InCollective(9, 30.5, 31), InCollective(9, 30.5, 31), InCollective(9, 0.2, 1)};
+  const HangVerdict verdict = CheckHang(At(31.2), facts, {});
+  EXPECT_EQ(verdict.level, HangLevel::kAbort);
+  EXPECT_EQ(verdict.rank, 2);
+}
+
+TEST(HangRuleTest, DiagnosesBeforeItAbortsAndScalesWithTheJob) {
+  HangFacts facts;
+  facts.progressed = At(0);
+  facts.ranks = {InCollective(9, 6, 6), Computing(8, 0)};
+  EXPECT_EQ(CheckHang(At(6), facts, {}).level, HangLevel::kDiagnose);
+  facts.ranks = {InCollective(9, 4, 4), Computing(8, 0)};
+  EXPECT_EQ(CheckHang(At(4), facts, {}).level, HangLevel::kNone);
+  // Slow steps: 5 x 10 s.
+  facts.ranks = {InCollective(9, 40, 40), Computing(8, 0)};
+  facts.ranks[0]->pulse.set_median_step_seconds(10);
+  EXPECT_EQ(CheckHang(At(40), facts, {}).level, HangLevel::kDiagnose);
+  facts.job_limit = absl::Seconds(3);
+  facts.ranks[0]->pulse.set_median_step_seconds(0.1);
+  EXPECT_EQ(CheckHang(At(40), facts, {}).level, HangLevel::kAbort);
+}
+
+TEST(HangRuleTest, CheckpointEvaluationAndWarmUpGetMorePatience) {
+  for (const v1::Phase phase : {v1::PHASE_CHECKPOINT, v1::PHASE_EVALUATE, v1::PHASE_START}) {
+    HangFacts facts;
+    facts.progressed = At(0);
+    facts.ranks = {InCollective(9, 100, 100), Computing(8, 0)};
+    facts.ranks[1]->pulse.set_phase(phase);
+    EXPECT_NE(CheckHang(At(100), facts, {}).level, HangLevel::kAbort) << phase;
+    facts.ranks[0] = InCollective(9, 301, 301);
+    EXPECT_EQ(CheckHang(At(301), facts, {}).level, HangLevel::kAbort) << phase;
+  }
+}
+
+// --- rendezvous
+
+TEST(RendezvousTest, GetsWaitAndPutsAnswerThem) {
+  RendezvousTable table;
+  EXPECT_EQ(table.Get(1, "a"), nullptr);
+  EXPECT_EQ(table.Get(2, "a"), nullptr);
+  std::vector<int> waiters;
+  ASSERT_TRUE(table.Put("a", "value", 4, &waiters).ok());
+  EXPECT_THAT(waiters, ElementsAre(1, 2));
+  ASSERT_NE(table.Get(3, "a"), nullptr);
+  EXPECT_EQ(*table.Get(3, "a"), "value");
+  EXPECT_EQ(table.Put("b", std::string((64 << 10) + 1, 'x'), 4, &waiters).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RendezvousTest, TheDisagreementNamesRankPathAndBothPlans) {
+  records::JobRecord record;
+  for (int rank = 0; rank < 3; ++rank) {
+    auto& member = *record.add_members();
+    member.set_rank(rank);
+    member.set_worker("w" + std::to_string(rank));
+    member.mutable_joined()->set_plan_hash(0xabc);
+  }
+  EXPECT_FALSE(CompareJoined(record.members()));
+  record.mutable_members(2)->mutable_joined()->set_plan_hash(0xdef);
+  const auto disagreement = CompareJoined(record.members());
+  ASSERT_TRUE(disagreement);
+  EXPECT_EQ(disagreement->rank, 2);
+  EXPECT_THAT(disagreement->message, HasSubstr("def"));
+  EXPECT_THAT(disagreement->message, HasSubstr("abc"));
+}
+
+// --- options
+
+TEST(OptionsTest, ABindBeyondLoopbackMustBeAskedFor) {
+  Options options;
+  options.state_dir = "/tmp/x";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  for (const char* address : {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "host.example:1"}) {
+    options.listen = address;
+    EXPECT_EQ(ValidateOptions(options).code(), absl::StatusCode::kFailedPrecondition) << address;
+  }
+  options.insecure = true;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  for (const char* address : {"7070", ":7070", "127.0.0.1:", "127.0.0.1:99999"}) {
+    options.listen = address;
+    EXPECT_EQ(ValidateOptions(options).code(), absl::StatusCode::kInvalidArgument) << address;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::coordinator
