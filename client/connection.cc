@@ -36,6 +36,16 @@ double Jitter() {
 Connection::Connection(ClientOptions options)
     : options_(std::move(options)), channel_(MakeChannel(options_.server)) {}
 
+absl::Status Connection::ToStatus(const grpc::Status& status) const {
+  absl::Status result = FromGrpcStatus(status);
+  if (result.code() != absl::StatusCode::kUnimplemented || GetErrorInfo(result).has_value()) {
+    return result;
+  }
+  return absl::UnimplementedError(absl::StrCat(options_.server, " does not know this call (",
+                                               result.message(),
+                                               "): is it a coordinator of this release?"));
+}
+
 bool Connection::interrupted() const {
   return options_.interrupt != nullptr && options_.interrupt->cancelled();
 }
@@ -71,7 +81,7 @@ Connection::StreamEnd Connection::Judge(const grpc::Status& status, absl::Time d
     *error = Interrupted();
     return StreamEnd::kDone;
   }
-  *error = FromGrpcStatus(status);
+  *error = ToStatus(status);
   if (absl::Now() >= deadline) {
     *error = absl::DeadlineExceededError("the time given is over");
     return StreamEnd::kDone;

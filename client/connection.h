@@ -55,6 +55,8 @@ class Connection {
   enum class StreamEnd { kDone, kRetry };
   // What a stream's end means; `error` is filled unless it was good.
   StreamEnd Judge(const grpc::Status& status, absl::Time deadline, absl::Status* error) const;
+  // FromGrpcStatus, with a hint where a peer answers that is no coordinator of this release.
+  [[nodiscard]] absl::Status ToStatus(const grpc::Status& status) const;
   [[nodiscard]] absl::Status Interrupted() const;
   [[nodiscard]] bool interrupted() const;
 
@@ -80,7 +82,7 @@ absl::StatusOr<Response> Connection::Call(Stub& stub,
     if (status.ok()) return response;
     if (interrupted()) return Interrupted();
     const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
-    if (!again || absl::Now() >= retry_until) return FromGrpcStatus(status);
+    if (!again || absl::Now() >= retry_until) return ToStatus(status);
     if (Backoff(failed_tries)) return Interrupted();
   }
 }

@@ -107,6 +107,14 @@ TEST_F(ClientTest, OtherErrorsAreNotRetried) {
   EXPECT_THAT(service_.calls(), ElementsAre("GetJob"));
 }
 
+TEST_F(ClientTest, AForeignPeerIsNamed) {
+  // The stand-in has no PlanJob and no ListCheckpoints.
+  const absl::Status status = client_->PlanJob({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(service_.address()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is it a coordinator"));
+}
+
 TEST_F(ClientTest, ListsWalkAllPages) {
   for (const char* name : {"jobs/b", "jobs/c", "jobs/d", "jobs/e"}) {
     v1::Job job;
