@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstring>
 #include <mutex>
@@ -28,6 +30,9 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 // A killed process is gone within milliseconds, unless the kernel holds it (a GPU's memory being
 // freed).
 constexpr int kLeftoverWaitTicks = 100;
+
+// How long a driver may take to free a dead process's memory.
+constexpr absl::Duration kMemoryReleaseTime = absl::Seconds(3);
 
 // Waits for the process that `marker` names to be gone, killing it. False: it is still there.
 bool EndLeftover(const RankMarker& marker) {
@@ -87,7 +92,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     if (const auto running = pulses_.running()) *hello.mutable_running() = *running;
     const std::lock_guard<std::mutex> lock(mutex_);
     *hello.mutable_device() = device_;
-    hello.set_unplaceable_reason(unplaceable_reason_);
+    hello.set_unplaceable_reason(UnplaceableReason());
     return hello;
   }
 
@@ -96,7 +101,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     if (const auto pulse = pulses_.pulse()) *heartbeat.mutable_rank() = *pulse;
     const std::lock_guard<std::mutex> lock(mutex_);
     *heartbeat.mutable_device() = device_;
-    heartbeat.set_unplaceable_reason(unplaceable_reason_);
+    heartbeat.set_unplaceable_reason(UnplaceableReason());
     return heartbeat;
   }
 
@@ -144,11 +149,11 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
                                                pulses_, metrics_);
     ReportLeftover();
     LookAtDevice();
+    if (nvml_ != nullptr) watcher_ = std::thread([this] { WatchDevice(); });
     agent_.Start();
     while (!(stop_requested_ && supervisor_->idle()) && !(replaced_ && supervisor_->idle())) {
       events_.RunFor(kTick);
       supervisor_->Tick();
-      if (Clock::Real().Now() - last_look_ >= options_.device_poll) LookAtDevice();
       PublishStats();
     }
     agent_.Shutdown(stop_reason_, replaced_ ? absl::ZeroDuration() : options_.flush_timeout);
@@ -162,7 +167,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
       stop_reason_ = reason;
       {
         const std::lock_guard<std::mutex> lock(mutex_);
-        unplaceable_reason_ = "the worker is shutting down: " + reason;
+        shutdown_reason_ = "the worker is shutting down: " + reason;
       }
       agent_.BeatNow();
       supervisor_->BeginShutdown(reason);
@@ -241,13 +246,13 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       rank_active_ = rank.has_value();
+      idle_since_ = Clock::Real().Now();
     }
     agent_.BeatNow();
     if (!rank) {
       if (::unlink(marker_path_.c_str()) != 0 && errno != ENOENT) {
         LOG_ERROR("unlink(%s): %s", marker_path_, std::strerror(errno));
       }
-      LookAtDevice();
       return;
     }
     RankMarker marker;
@@ -281,30 +286,54 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     ::unlink(marker_path_.c_str());
   }
 
+  // A thread of its own: a driver with a sick GPU may let its callers wait for minutes.
+  void WatchDevice() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    while (!closing_) {
+      wake_watcher_.wait_for(lock, absl::ToChronoNanoseconds(options_.device_poll),
+                             [this] { return closing_; });
+      lock.unlock();
+      LookAtDevice();
+      lock.lock();
+    }
+  }
+
   // Memory in use, and whether anybody else uses an idle device.
   void LookAtDevice() {
-    last_look_ = Clock::Real().Now();
     std::string reason;
     v1::DeviceInfo device = options_.device;
+    const bool was_idle = IsSettled();
     if (nvml_ != nullptr && device.type() == v1::DEVICE_TYPE_CUDA) {
       absl::StatusOr<v1::DeviceInfo> now = nvml_->Describe(device.index());
+      const auto processes = nvml_->Processes(device.index());
       if (!now.ok()) {
         reason = absl::StrCat(DeviceLabel(device), ": ", now.status().message());
       } else if (now->uuid() != device.uuid()) {
         reason = absl::StrCat(DeviceLabel(device), " is another device now: restart the worker");
       } else {
         device = *std::move(now);
-        const auto processes = nvml_->Processes(device.index());
-        if (supervisor_->idle() && !options_.share_device && processes.ok()) {
+        if (!options_.share_device && processes.ok()) {
           reason = ForeignMemoryReason(device, *processes);
         }
       }
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     device_ = std::move(device);
-    if (!stop_requested_) {
-      unplaceable_reason_ = leftover_reason_.empty() ? std::move(reason) : leftover_reason_;
-    }
+    device_reason_ = was_idle && !rank_active_ ? std::move(reason) : "";
+  }
+
+  // No trainer of ours holds memory on the device, not even one whose memory the driver still
+  // frees.
+  bool IsSettled() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !rank_active_ &&
+           (!idle_since_ || Clock::Real().Now() - *idle_since_ >= kMemoryReleaseTime);
+  }
+
+  // With mutex_ held.
+  std::string UnplaceableReason() const {
+    if (!shutdown_reason_.empty()) return shutdown_reason_;
+    return leftover_reason_.empty() ? device_reason_ : leftover_reason_;
   }
 
   void PublishStats() {
@@ -315,6 +344,12 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   // Kills the trainer, if any; in the core thread, or before Run.
   void Teardown() {
     events_.Close();
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      closing_ = true;
+    }
+    wake_watcher_.notify_all();
+    if (watcher_.joinable()) watcher_.join();
     agent_.Shutdown("", absl::ZeroDuration());
     supervisor_.reset();
   }
@@ -329,21 +364,26 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   RankMetrics metrics_;
 
   mutable std::mutex mutex_;
+  std::condition_variable wake_watcher_;
   // Guarded by mutex_.
   v1::DeviceInfo device_;
-  std::string unplaceable_reason_;
+  std::string device_reason_;
   std::string leftover_reason_;
+  std::string shutdown_reason_;
+  bool closing_ = false;
   bool rank_active_ = false;
+  // Of the last change of rank_active_; absent: there was none.
+  std::optional<MonotonicTime> idle_since_;
   Supervisor::Stats stats_;
 
   // Of the core thread.
-  MonotonicTime last_look_;
   bool stop_requested_ = false;
   std::string stop_reason_;
   std::optional<absl::Status> replaced_;
 
   Agent agent_;
   std::unique_ptr<Supervisor> supervisor_;
+  std::thread watcher_;
 };
 
 Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -101,12 +101,8 @@ void Supervisor::OnCommand(const v1::ConnectResponse& command) {
     }
     case v1::ConnectResponse::kStaleEpoch:
       return HandleStale(command.stale_epoch());
-    case v1::ConnectResponse::kDumpDiagnostics: {
-      if (!IsCurrent(command.dump_diagnostics().key(), "dump request")) return;
-      v1::DaemonToTrainer message;
-      *message.mutable_dump() = command.dump_diagnostics();
-      return ToTrainer(message);
-    }
+    case v1::ConnectResponse::kDumpDiagnostics:
+      return HandleDump(command.dump_diagnostics());
     // The agent's own.
     case v1::ConnectResponse::kWelcome:
     case v1::ConnectResponse::kReportAck:
@@ -209,6 +205,28 @@ void Supervisor::ReportNeverStarted(const v1::EpochKey& key, const std::string& 
   *exited.mutable_time() = ToTimestamp(clock_.WallNow());
   exited.mutable_exited()->add_last_lines(absl::StrCat("never started: ", reason));
   effects_.report(std::move(exited));
+}
+
+// A trainer that is stopped or stuck in the kernel cannot answer; then its state is the diagnosis.
+void Supervisor::HandleDump(const v1::DumpDiagnostics& dump) {
+  if (!IsCurrent(dump.key(), "dump request")) return;
+  const char state = ProcessState(trainer_->pid()).value_or('?');
+  if (state == 'T' || state == 't' || state == 'D') {
+    v1::Report report = NewReport();
+    v1::RankNotice& notice = *report.mutable_notice();
+    notice.set_type("TRAINER_STUCK");
+    notice.set_severity(v1::EVENT_SEVERITY_WARNING);
+    notice.set_step(rank_->last_step);
+    notice.set_message(absl::StrFormat(
+        "the trainer of rank %d (pid %d) %s", dump.key().rank(), trainer_->pid(),
+        state == 'D' ? "waits in the kernel and cannot be interrupted (disk, network file system "
+                       "or driver)"
+                     : "is stopped by a signal (SIGSTOP) or a debugger"));
+    effects_.report(std::move(report));
+  }
+  v1::DaemonToTrainer message;
+  *message.mutable_dump() = dump;
+  ToTrainer(message);
 }
 
 void Supervisor::HandleCommit(const v1::CommitEpoch& commit) {

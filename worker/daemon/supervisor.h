@@ -112,6 +112,7 @@ class Supervisor {
   void ReportNeverStarted(const fsdp::v1::EpochKey& key, const std::string& reason);
   void HandleStop(const fsdp::v1::StopRank& stop);
   void Stop(fsdp::v1::StopMode mode, const std::string& reason, absl::Duration grace);
+  void HandleDump(const fsdp::v1::DumpDiagnostics& dump);
   void HandleCommit(const fsdp::v1::CommitEpoch& commit);
   void HandleStale(const fsdp::v1::StaleEpoch& stale);
   // True: `key` is the running rank's; a stale one is counted and logged.

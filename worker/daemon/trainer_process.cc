@@ -320,22 +320,37 @@ absl::StatusOr<std::unique_ptr<Trainer>> StartTrainer(const TrainerOptions& opti
   return std::make_unique<TrainerProcess>(std::move(started), options, observer);
 }
 
-absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid) {
-  ASSIGN_OR_RETURN(const std::string stat, ReadFile(absl::StrCat("/proc/", pid, "/stat")));
+namespace {
+
+// /proc/PID/stat from its third field, the state, on.
+absl::StatusOr<std::vector<std::string>> ReadStat(pid_t pid) {
+  const std::string path = absl::StrCat("/proc/", pid, "/stat");
+  ASSIGN_OR_RETURN(const std::string stat, ReadFile(path));
   // The command's name, in parentheses, may hold anything; fields are counted after it.
   const std::size_t after_name = stat.rfind(')');
-  constexpr std::size_t kStateField = 3;
-  constexpr std::size_t kStartField = 22;
-  const std::vector<std::string> fields =
-      after_name == std::string::npos
-          ? std::vector<std::string>()
-          : absl::StrSplit(stat.substr(after_name + 1), ' ', absl::SkipEmpty());
+  std::vector<std::string> fields;
+  if (after_name != std::string::npos) {
+    fields = absl::StrSplit(stat.substr(after_name + 1), ' ', absl::SkipEmpty());
+  }
+  if (fields.size() < 20) return absl::InternalError(absl::StrCat(path, " is not as expected"));
+  return fields;
+}
+
+}  // namespace
+
+absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> fields, ReadStat(pid));
+  // Field 22 of the file.
   std::int64_t ticks = 0;
-  if (fields.size() <= kStartField - kStateField ||
-      !absl::SimpleAtoi(fields[kStartField - kStateField], &ticks)) {
-    return absl::InternalError(absl::StrCat("/proc/", pid, "/stat is not as expected"));
+  if (!absl::SimpleAtoi(fields[22 - 3], &ticks)) {
+    return absl::InternalError(absl::StrCat("start time '", fields[22 - 3], "' of pid ", pid));
   }
   return ticks;
+}
+
+absl::StatusOr<char> ProcessState(pid_t pid) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> fields, ReadStat(pid));
+  return fields[0][0];
 }
 
 }  // namespace fsdp::daemon

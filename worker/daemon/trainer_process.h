@@ -77,6 +77,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> StartTrainer(const TrainerOptions& opti
 //   NOT_FOUND  there is none
 absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid);
 
+// The kernel's letter for what process `pid` does: R runs, S sleeps, D waits in the kernel and
+// cannot be interrupted, T is stopped by a signal, Z has ended.
+//   NOT_FOUND  there is none
+absl::StatusOr<char> ProcessState(pid_t pid);
+
 }  // namespace fsdp::daemon
 
 #endif  // FSDPCTL_WORKER_DAEMON_TRAINER_PROCESS_H_

@@ -63,6 +63,24 @@ v1::ConnectResponse StartRank(const std::string& script, std::int64_t epoch = 1)
   return response;
 }
 
+// One GPU with a process of somebody else's.
+class BusyNvml : public Nvml {
+ public:
+  [[nodiscard]] int device_count() const override { return 1; }
+  absl::StatusOr<v1::DeviceInfo> Describe(int index) const override {
+    v1::DeviceInfo device;
+    device.set_type(v1::DEVICE_TYPE_CUDA);
+    device.set_index(index);
+    device.set_uuid("GPU-busy");
+    device.set_memory_bytes(std::int64_t{80} << 30);
+    device.set_memory_used_bytes(std::int64_t{3} << 30);
+    return device;
+  }
+  absl::StatusOr<std::vector<Process>> Processes(int /*index*/) const override {
+    return std::vector<Process>{{.pid = 77, .used_bytes = std::int64_t{2} << 30}};
+  }
+};
+
 class DaemonTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -168,6 +186,40 @@ TEST_F(DaemonTest, TheHelloSaysWhoItIs) {
   EXPECT_EQ(hello.metrics_address(), "127.0.0.1:9");
   EXPECT_FALSE(hello.has_running());
   EXPECT_EQ(hello.unplaceable_reason(), "");
+}
+
+TEST_F(DaemonTest, ADeviceThatOthersUseIsUnplaceableUnlessShared) {
+  options_.device = BusyNvml().Describe(0).value();
+  const auto greet = [this] {
+    daemon_ = Daemon::Create(options_, std::make_unique<BusyNvml>()).value();
+    thread_ = std::thread([this] { status_ = daemon_->Run(); });
+    const auto hello = coordinator_->WaitForMessage([](const auto& m) { return m.has_hello(); });
+    StopDaemon();
+    return hello.value_or(v1::ConnectRequest()).hello();
+  };
+  const v1::WorkerHello busy = greet();
+  EXPECT_EQ(busy.device().uuid(), "GPU-busy");
+  EXPECT_THAT(busy.unplaceable_reason(), HasSubstr("pid 77 has 2048 MiB"));
+  StartCoordinator({});
+  options_.share_device = true;
+  EXPECT_EQ(greet().unplaceable_reason(), "");
+}
+
+TEST_F(DaemonTest, AStoppedTrainerIsDiagnosed) {
+  StartAndGreet();
+  coordinator_->Send(StartRank("hello;join;sleep"));
+  const auto joined = WaitForReport(v1::Report::kJoined);
+  const pid_t trainer = joined->joined().pid();
+  ::kill(trainer, SIGSTOP);
+  // The signal takes effect in its own time.
+  while (ProcessState(trainer).value() != 'T') std::this_thread::yield();
+  v1::ConnectResponse dump;
+  *dump.mutable_dump_diagnostics()->mutable_key() = joined->key();
+  coordinator_->Send(dump);
+  const auto notice = WaitForReport(v1::Report::kNotice);
+  ASSERT_TRUE(notice);
+  EXPECT_EQ(notice->notice().type(), "TRAINER_STUCK");
+  EXPECT_THAT(notice->notice().message(), HasSubstr("SIGSTOP"));
 }
 
 TEST_F(DaemonTest, AJobFromStartToDone) {

@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -62,7 +64,15 @@ class Recorder : public TrainerObserver {
   }
   bool WaitFor(const std::function<bool()>& done) {
     std::unique_lock<std::mutex> lock(mutex);
-    return changed.wait_for(lock, std::chrono::seconds(20), done);
+    return WaitLocked(lock, done);
+  }
+
+  // Also looks now and then unasked: the state of processes changes without a call.
+  bool WaitLocked(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
+    for (int i = 0; i < 2000; ++i) {
+      if (changed.wait_for(lock, std::chrono::milliseconds(10), done)) return true;
+    }
+    return false;
   }
 
   std::mutex mutex;
@@ -162,6 +172,7 @@ TEST_F(TrainerProcessTest, AStoppedTrainerIsKillable) {
   const auto trainer = Start("ignore_term;out ready;sleep");
   ASSERT_TRUE(recorder_.WaitForLine("out: ready"));
   trainer->Signal(SIGSTOP);
+  ASSERT_TRUE(recorder_.WaitFor([&] { return ProcessState(trainer->pid()).value_or('?') == 'T'; }));
   trainer->Signal(SIGTERM);
   trainer->Signal(SIGKILL);
   EXPECT_EQ(recorder_.WaitForExit().signal, SIGKILL);
