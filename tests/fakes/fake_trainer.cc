@@ -186,6 +186,8 @@ class FakeTrainer {
       exit_code_ = Number(words);
     } else if (verb == "signal") {
       std::fflush(nullptr);
+      // Sanitizers handle some signals themselves.
+      ::signal(Number(words), SIG_DFL);
       ::raise(Number(words));
     } else {
       return false;
