@@ -71,6 +71,13 @@ class Fields {
     }
     *out = static_cast<T>(value);
   }
+  // A number, or null for none.
+  void Loss(const char* key, std::optional<double>* out) {
+    const json* value = Get(key);
+    if (value == nullptr || value->is_null()) return;
+    if (!value->is_number()) return Complain(key, "is neither a number nor null");
+    *out = value->get<double>();
+  }
   const json* List(const char* key) {
     const json* value = Get(key);
     if (value == nullptr) return nullptr;
@@ -103,6 +110,12 @@ class Fields {
   std::set<std::string> known_;
   absl::Status status_;
 };
+
+// NaN has no JSON form; a loss that is not finite counts as none.
+nlohmann::ordered_json LossToJson(const std::optional<double>& loss) {
+  if (!loss.has_value() || !std::isfinite(*loss)) return nullptr;
+  return *loss;
+}
 
 nlohmann::ordered_json ToJson(const ManifestTensor& tensor) {
   nlohmann::ordered_json ranges = nlohmann::ordered_json::array();
@@ -284,10 +297,8 @@ std::string SerializeManifest(const Manifest& manifest) {
   out["model_hash"] = absl::StrFormat("0x%016x", manifest.model_hash);
   out["data_fingerprint"] = absl::StrFormat("0x%016x", manifest.data_fingerprint);
   out["created"] = manifest.created;
-  // NaN has no JSON form; a loss that is not finite counts as none.
-  const bool has_loss =
-      manifest.validation_loss.has_value() && std::isfinite(*manifest.validation_loss);
-  out["validation_loss"] = has_loss ? json(*manifest.validation_loss) : json(nullptr);
+  out["train_loss"] = LossToJson(manifest.train_loss);
+  out["validation_loss"] = LossToJson(manifest.validation_loss);
   out["files"] = json::array();
   for (const ManifestFile& file : manifest.files) {
     out["files"].push_back({{"name", file.name},
@@ -319,13 +330,8 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text) {
   fields.Hex("model_hash", &manifest.model_hash);
   fields.Hex("data_fingerprint", &manifest.data_fingerprint);
   fields.Text("created", &manifest.created);
-  if (const json* loss = fields.Get("validation_loss"); loss != nullptr && !loss->is_null()) {
-    if (loss->is_number()) {
-      manifest.validation_loss = loss->get<double>();
-    } else {
-      fields.Complain("validation_loss", "is neither a number nor null");
-    }
-  }
+  fields.Loss("train_loss", &manifest.train_loss);
+  fields.Loss("validation_loss", &manifest.validation_loss);
   RETURN_IF_ERROR(ParseLists(fields, &manifest));
   RETURN_IF_ERROR(fields.Done());
   if (manifest.files.size() != static_cast<std::size_t>(manifest.world_size)) {

@@ -52,6 +52,7 @@ struct Manifest {
   std::uint64_t model_hash = 0;        // of all names and shapes
   std::uint64_t data_fingerprint = 0;  // DataIdentity's
   std::string created;                 // RFC 3339, UTC
+  std::optional<double> train_loss;    // of `step`
   std::optional<double> validation_loss;
   std::vector<ManifestFile> files;      // by rank
   std::vector<ManifestTensor> tensors;  // by name

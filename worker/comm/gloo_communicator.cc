@@ -69,6 +69,8 @@ class StoreAdapter final : public gloo::rendezvous::Store {
   absl::Duration timeout_;
 };
 
+// All-reduces up to this size go in one round.
+constexpr std::size_t kSmallBytes = 1024;
 // Bytes of an address in the exchange that follows connecting.
 constexpr std::size_t kAddressBytes = 96;
 
@@ -343,8 +345,24 @@ absl::Status GlooCommunicator::RunReduceScatter(const Vector& unit, const Vector
   return ReduceSlices("reduce_scatter", unit, begins, shard.data);
 }
 
-// Slices are summed by one rank each and then gathered: every rank gets that rank's bits.
+// Large: slices are summed by one rank each and then gathered, so every rank gets that rank's bits.
+// Small: everybody gets everything and sums alike, which saves a round trip.
 absl::Status GlooCommunicator::RunAllReduce(const Vector& data) {
+  const auto world = static_cast<std::size_t>(world_size());
+  const auto bytes = static_cast<std::size_t>(data.size_bytes());
+  if (bytes <= kSmallBytes) {
+    std::byte* all = Scratch(bytes * world);
+    std::vector<std::int64_t> begins;
+    std::vector<const void*> sources;
+    for (std::size_t r = 0; r <= world; ++r) {
+      begins.push_back(static_cast<std::int64_t>(r) * data.size);
+      if (r < world) sources.push_back(all + r * bytes);
+    }
+    RETURN_IF_ERROR(
+        GatherSlices("all_reduce", data.data, {all, data.dtype, data.size * world_size()}, begins));
+    SumInOrder(data.dtype, sources, data.size, data.data);
+    return absl::OkStatus();
+  }
   std::vector<std::int64_t> begins;
   for (std::int64_t r = 0; r <= world_size(); ++r) begins.push_back(data.size * r / world_size());
   auto* mine =

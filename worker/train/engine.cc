@@ -95,6 +95,8 @@ EngineImpl::EngineImpl(const Plan& plan, const EngineOptions& options, Device& d
     : plan_(plan),
       options_(options),
       device_(device),
+      gather_(gather),
+      scatter_(scatter),
       rank_(gather == nullptr ? 0 : gather->rank()),
       arena_memory_(std::move(arena)),
       host_memory_(std::move(host)),
@@ -107,6 +109,12 @@ EngineImpl::EngineImpl(const Plan& plan, const EngineOptions& options, Device& d
       evaluation_timeline_(device) {}
 
 EngineImpl::~EngineImpl() {
+  // After a failure a collective may still wait for peers that will never come.
+  for (Communicator* communicator : {gather_, scatter_}) {
+    if (communicator != nullptr && !dead_.ok()) {
+      communicator->Abort("the engine failed: " + std::string(dead_.message()));
+    }
+  }
   // Nothing may run on the arena after it is gone; errors have been reported by the calls.
   for (Stream* stream :
        {&device_.gather(), &device_.scatter(), &device_.copy(), &device_.compute()}) {

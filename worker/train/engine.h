@@ -11,7 +11,8 @@
 // the same order with the same step numbers; a rank whose share is empty passes empty spans.
 // Each collective is labelled (Communicator::SetLabel) with its unit's name, or "step_stats".
 // Lifetime: device and communicators outlive the engine.
-// After an error of Step or Evaluate the engine is dead: weights may be half updated.
+// After an error of Step or Evaluate the engine is dead: weights may be half updated, and its
+// destructor aborts the communicators, so that nothing waits for peers.
 
 #include <cstdint>
 #include <memory>

@@ -104,6 +104,8 @@ class EngineImpl final : public Engine {
   const Plan plan_;
   const EngineOptions options_;
   Device& device_;
+  Communicator* const gather_;  // null at world size 1
+  Communicator* const scatter_;
   const int rank_;
   std::unique_ptr<DeviceBuffer> arena_memory_;
   std::unique_ptr<DeviceBuffer> host_memory_;

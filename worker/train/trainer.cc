@@ -99,7 +99,6 @@ class RunningRank {
   Outcome outcome_ = Outcome::kGoOn;
   std::vector<std::int64_t> memory_peak_bytes_;  // by rank
   double lr_ = 0;
-  double last_loss_ = 0;
   MonotonicTime reported_ = Clock::Real().Now();
   TrainerSeconds seconds_;  // since reported_
   std::vector<std::int32_t> tokens_, targets_;
@@ -164,7 +163,7 @@ absl::StatusOr<StepResult> RunningRank::Step() {
   at_.position += setup_.plan.input.global_batch;
   at_.tokens += result.valid_tokens;
   evaluated_ = false;
-  last_loss_ = result.loss;
+  at_.train_loss = result.loss;
   progress_.SetStep(at_.step, SecondsSince(begin));
   return result;
 }
@@ -294,7 +293,7 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
     v1::JobResult& result = *done.mutable_result();
     result.set_steps(at_.step);
     result.set_tokens(at_.tokens);
-    result.set_train_loss(last_loss_);
+    result.set_train_loss(at_.train_loss.value_or(0));
     if (at_.validation_loss.has_value()) result.set_validation_loss(*at_.validation_loss);
     result.set_run_seconds(SecondsSince(created_));
     if (setup_.unigram_entropy.has_value()) result.set_unigram_entropy(*setup_.unigram_entropy);

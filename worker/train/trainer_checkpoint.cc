@@ -41,7 +41,8 @@ absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
         LoadCheckpoint(store_, setup_.resume_directory, tensors, device_);
     if (!manifest.ok()) return Checkpoint(manifest.status());
     WarnOnOtherData(*manifest);
-    at = {manifest->step, manifest->position, manifest->tokens, manifest->validation_loss};
+    at = {manifest->step, manifest->position, manifest->tokens, manifest->train_loss,
+          manifest->validation_loss};
     last_step_ = manifest->step;
     RETURN_IF_ERROR(engine_.WeightsChanged());
     return at;
@@ -124,6 +125,7 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
   header.model_hash = ModelHash(tensors);
   header.data_fingerprint = setup_.data.train->identity().fingerprint;
   header.created = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
+  header.train_loss = at.train_loss;
   header.validation_loss = at.validation_loss;
   absl::StatusOr<Manifest> manifest = BuildManifest(store_, directory, std::move(header), files);
   if (!manifest.ok()) return Checkpoint(manifest.status());

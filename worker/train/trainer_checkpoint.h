@@ -28,6 +28,7 @@ struct TrainingPosition {
   std::int64_t step = 0;      // updates done
   std::int64_t position = 0;  // the next sequence
   std::int64_t tokens = 0;
+  std::optional<double> train_loss;       // of `step`
   std::optional<double> validation_loss;  // the newest
 };
 

@@ -111,6 +111,7 @@ class CheckpointTest : public testing::Test {
     header.tokens = 640;
     header.seed = ~0ULL;
     header.created = "2026-01-02T03:04:05Z";
+    header.train_loss = 2.25;
     header.validation_loss = 2.5;
     auto manifest = BuildManifest(store, directory, header, files);
     if (!manifest.ok()) return manifest.status();
@@ -150,6 +151,7 @@ TEST_F(CheckpointTest, TheManifestRoundTrips) {
   EXPECT_EQ(manifest.step, 5);
   EXPECT_EQ(manifest.position, 40);
   EXPECT_EQ(manifest.seed, ~0ULL);
+  EXPECT_EQ(manifest.train_loss, 2.25);
   EXPECT_EQ(manifest.validation_loss, 2.5);
   EXPECT_EQ(manifest.world_size, 3);
   EXPECT_EQ(manifest.files[2].name, "rank-00002.safetensors");
@@ -330,7 +332,7 @@ TEST(Manifests, BrokenOnesAreRefusedWithTheKey) {
   const std::string good =
       R"({"format":"fsdp.checkpoint","version":1,"job":"j","epoch":1,"step":2,"position":3,)"
       R"("tokens":4,"world_size":1,"seed":"0x0000000000000000","model_hash":"0x0000000000000000",)"
-      R"("data_fingerprint":"0x0000000000000000","created":"","validation_loss":null,)"
+      R"("data_fingerprint":"0x0000000000000000","created":"","train_loss":1.5,"validation_loss":null,)"
       R"("files":[{"name":"f","size_bytes":1,"crc32c":"0x00000000"}],)"
       R"("tensors":[{"name":"t","shape":[2],"ranges":[{"file":0,"rows":[0,2]}]}]})";
   ASSERT_TRUE(ParseManifest(Sealed(good)).ok()) << ParseManifest(Sealed(good)).status();

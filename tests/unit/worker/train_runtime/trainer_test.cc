@@ -345,6 +345,22 @@ TEST_F(TrainerTest, ResumeOnAnotherWorldSizeGoesOnWithTheSameLoss) {
   }
 }
 
+// A crash between the last checkpoint and the end of the job.
+TEST_F(TrainerTest, ResumeAtTheEndGivesTheSameResult) {
+  Epoch first(JobWithCheckpoints(3), 2);
+  first.Run();
+  Epoch second(JobWithCheckpoints(3), 2);
+  second.number = 2;
+  second.resume = Newest()->path;
+  second.Run();
+  ASSERT_TRUE(second.results[0].ok()) << second.results[0].status();
+  EXPECT_TRUE(second.done().finished());
+  EXPECT_EQ(second.done().result().train_loss(), first.done().result().train_loss());
+  EXPECT_EQ(second.done().result().validation_loss(), first.done().result().validation_loss());
+  EXPECT_EQ(second.done().checkpoint_step(), 3);
+  EXPECT_TRUE(second.links[0]->Steps().empty());
+}
+
 TEST_F(TrainerTest, DrainStopsWithoutACheckpoint) {
   Epoch epoch(JobWithCheckpoints(1000), 2);
   epoch.links[0]->StopAfter(2, v1::STOP_MODE_DRAIN);
