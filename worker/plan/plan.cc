@@ -10,29 +10,47 @@
 namespace fsdp {
 namespace internal {
 
-ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
-                             std::int64_t largest_unit_shard, std::int64_t chunk_tokens) {
-  const ModelConfig& model = input.model;
-  const std::int64_t tokens = micro_batch * input.sequence_length;
+namespace {
+
+// cuDNN's backward accumulates the query gradient in f32 beside the row sums.
+ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens,
+                          std::int64_t chunk_tokens) {
+  constexpr std::int64_t kMultiprocessors = 132;
   ScratchSizes sizes;
-  if (input.device == DeviceKind::kCuda) {
-    constexpr std::int64_t kPartials = 264;  // two blocks a multiprocessor
-    // Row sums of d_out x out, and an f32 accumulator of the query gradient.
-    sizes.attention_backward_bytes = tokens * model.num_heads * 4 + tokens * model.q_dim() * 4;
-    sizes.norm_backward_bytes = kPartials * model.dim * 8;
-    sizes.column_sum_bytes = kPartials * std::max(model.qkv_dim(), model.mlp_in_dim()) * 4;
-    sizes.cross_entropy_bytes = chunk_tokens * 16;
-    sizes.grad_stats_bytes = kPartials * 16 + largest_unit_shard / (1 << 20);
-    return sizes;
-  }
-  // Tiles of scores for each thread.
-  sizes.attention_forward_bytes = 1 << 20;
-  sizes.attention_backward_bytes = 2 << 20;
-  sizes.norm_backward_bytes = 16 * model.dim * 8;
-  sizes.column_sum_bytes = 16 * std::max(model.qkv_dim(), model.mlp_in_dim()) * 8;
-  sizes.cross_entropy_bytes = chunk_tokens * 16;
+  sizes.attention_backward_bytes = tokens * (model.num_heads + model.q_dim()) * 4;
+  sizes.norm_backward_bytes = 2 * kMultiprocessors * model.dim * 4;
+  sizes.column_sum_bytes =
+      (4 * kMultiprocessors * 128 + std::max(model.qkv_dim(), model.mlp_in_dim())) * 4;
+  sizes.cross_entropy_bytes = chunk_tokens * 8;
+  sizes.grad_stats_bytes = 8 * kMultiprocessors * 16;
+  return sizes;
+}
+
+// Two threads with a block of queries' scores each; bf16 widens the operands of a head.
+ScratchSizes EstimateCpu(const PlanInput& input, std::int64_t chunk_tokens) {
+  constexpr std::int64_t kThreads = 2;
+  const std::int64_t rows =
+      std::clamp<std::int64_t>((64 * 2048) / input.sequence_length / 16 * 16, 16, 64);
+  const std::int64_t block = rows * input.model.head_dim;
+  const std::int64_t head = input.sequence_length * input.model.head_dim;
+  const std::int64_t scores = rows * input.sequence_length;
+  const bool widen = input.parameter_dtype == DType::kBf16;
+  ScratchSizes sizes;
+  sizes.attention_forward_bytes =
+      kThreads * 4 * (scores + rows + block + (widen ? 2 * head + block : 0));
+  sizes.attention_backward_bytes =
+      sizes.attention_forward_bytes + kThreads * 4 * (scores + (widen ? 2 * (head + block) : 0));
+  sizes.cross_entropy_bytes = chunk_tokens * 8;
   sizes.grad_stats_bytes = 4096;
   return sizes;
+}
+
+}  // namespace
+
+ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
+                             std::int64_t chunk_tokens) {
+  if (input.device == DeviceKind::kCpu) return EstimateCpu(input, chunk_tokens);
+  return EstimateCuda(input.model, micro_batch * input.sequence_length, chunk_tokens);
 }
 
 }  // namespace internal
@@ -146,10 +164,8 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   AddUnits(plan);
   plan.head.chunk_tokens = ChunkTokens(plan);
   if (!input.scratch) {
-    std::int64_t largest = 0;
-    for (const UnitPlan& unit : plan.units) largest = std::max(largest, unit.layout.shard_elements);
-    plan.input.scratch = internal::EstimateScratch(input, plan.split.max_micro_batch(), largest,
-                                                   plan.head.chunk_tokens);
+    plan.input.scratch =
+        internal::EstimateScratch(input, plan.split.max_micro_batch(), plan.head.chunk_tokens);
   }
   plan.tokens_per_step = input.global_batch * input.sequence_length;
   plan.model_flops_per_step = static_cast<double>(plan.tokens_per_step) *

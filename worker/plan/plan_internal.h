@@ -9,7 +9,7 @@ namespace fsdp::internal {
 
 // Scratch sizes when no device was asked.
 ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
-                             std::int64_t largest_unit_shard, std::int64_t chunk_tokens);
+                             std::int64_t chunk_tokens);
 
 // All buffers with kinds, sizes and ticks, for blocks that keep what `keep` says (by layer).
 void AddBuffers(Plan& plan, const std::vector<KeepPolicy>& keep);
