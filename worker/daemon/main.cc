@@ -329,6 +329,9 @@ absl::Status RunWorker() {
 }
 
 int Main() {
+  // Before any library starts a thread of its own, which would take the signals otherwise.
+  BlockSignals({SIGTERM, SIGINT, SIGCHLD, SIGUSR1});
+  std::signal(SIGPIPE, SIG_IGN);
   const absl::Status status = RunWorker();
   if (status.ok()) return 0;
   std::fprintf(stderr, "fsdp-worker: %s\n", std::string(status.message()).c_str());
