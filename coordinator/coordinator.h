@@ -217,6 +217,7 @@ class Coordinator {
   std::mt19937_64 random_;
   std::optional<MonotonicTime> last_tick_;
   MonotonicTime last_wait_reasons_;
+  MonotonicTime next_schedule_;
   MonotonicTime last_expiry_;
 };
 

@@ -18,6 +18,9 @@ namespace {
 constexpr absl::Duration kOwnPause = absl::Seconds(2);
 // The head of the queue is placed in full; what is behind it gets its position as reason.
 constexpr size_t kMaxPlacedPerPass = 256;
+// After a pass the lock is left to others for this many times its length: a pass over a long queue
+// takes milliseconds, and every submit asks for one.
+constexpr int kScheduleRest = 5;
 constexpr absl::Duration kWaitReasonPeriod = absl::Milliseconds(500);
 // Per-job series of one scrape.
 constexpr size_t kMaxJobSeries = 500;
@@ -32,6 +35,12 @@ void Coordinator::WantSchedule() {
 
 bool Coordinator::WaitForWork(absl::Duration period) {
   std::unique_lock lock(mutex_);
+  const absl::Duration pause = next_schedule_ - clock_.Now();
+  if (schedule_wanted_ && pause > absl::ZeroDuration()) {
+    wake_.wait_for(lock, absl::ToChronoMicroseconds(std::min(pause, period)),
+                   [this] { return stopping_; });
+    return !stopping_;
+  }
   wake_.wait_for(lock, absl::ToChronoMicroseconds(period),
                  [this] { return stopping_ || schedule_wanted_; });
   return !stopping_;
@@ -75,7 +84,11 @@ void Coordinator::Tick() {
     last_expiry_ = now.mono;
     DeleteExpired(now);
   }
-  if (schedule_wanted_ || now.mono - last_wait_reasons_ > kWaitReasonPeriod) Schedule(now);
+  const bool due = schedule_wanted_ || now.mono - last_wait_reasons_ > kWaitReasonPeriod;
+  if (!due || now.mono < next_schedule_) return;
+  Schedule(now);
+  const MonotonicTime end = clock_.Now();
+  next_schedule_ = end + kScheduleRest * (end - now.mono);
 }
 
 void Coordinator::CheckWorkers(TimePoint now) {
