@@ -66,11 +66,18 @@ void SetDefault(std::string_view text, const FieldDescriptor& field, Message* me
   }
 }
 
+// In the order of the text; what stands at one place keeps its order.
 void SortByPlace(std::vector<SpecIssue>* issues) {
-  std::stable_sort(issues->begin(), issues->end(), [](const SpecIssue& a, const SpecIssue& b) {
-    // What has no line (--set, no text) comes last.
-    return std::tuple(a.line == 0, a.line, a.column) < std::tuple(b.line == 0, b.line, b.column);
-  });
+  // What has no line (--set, no text) comes last.
+  const auto place = [](const SpecIssue& issue) {
+    return std::tuple(issue.line == 0, issue.line, issue.column);
+  };
+  std::map<decltype(place(SpecIssue{})), std::vector<SpecIssue>> by_place;
+  for (SpecIssue& issue : *issues) by_place[place(issue)].push_back(std::move(issue));
+  issues->clear();
+  for (auto& [key, group] : by_place) {
+    for (SpecIssue& issue : group) issues->push_back(std::move(issue));
+  }
 }
 
 // Does `finding` only repeat, or follow from, something that could not be read?
@@ -113,15 +120,15 @@ bool SpecResult::ok() const { return !HasErrors(issues); }
 
 SpecResult ParseTrainingJob(std::string_view text, const SpecOptions& options) {
   SpecResult result;
-  spec::Node root = spec::ReadDocument(text, options, &result.issues);
-  if (result.issues.empty() && root.kind == spec::Node::Kind::kNull) {
+  spec::SpecNode root = spec::ReadDocument(text, options, &result.issues);
+  if (result.issues.empty() && root.kind == spec::SpecNode::Kind::kNull) {
     SpecIssue issue;
     issue.line = issue.column = 1;
     issue.message = "the document is empty; a job starts with apiVersion: fsdp.v1";
     result.issues.push_back(std::move(issue));
   }
   // A file that is no object has nothing that a --set could change.
-  if (root.kind == spec::Node::Kind::kMap) {
+  if (root.kind == spec::SpecNode::Kind::kMap) {
     for (const std::string& set_text : options.sets) {
       spec::ApplySet(set_text, options, &root, &result.issues);
     }

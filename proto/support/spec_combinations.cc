@@ -42,7 +42,7 @@ std::string NearestDivisor(std::int64_t number, std::int64_t wanted) {
 }
 
 // ResolveModel speaks of fields by their proto names; users know the JSON names.
-std::string WithJsonNames(std::string text) {
+std::string WithJsonNames(const std::string& text) {
   const auto& type = *v1::ModelSpec::descriptor();
   std::vector<std::pair<std::string, std::string>> names;
   const auto add = [&](const google::protobuf::Descriptor& message) {

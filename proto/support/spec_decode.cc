@@ -26,6 +26,7 @@ using google::protobuf::Message;
 
 std::vector<std::string> JsonNames(const Descriptor& type) {
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(type.field_count()));
   for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->json_name());
   return names;
 }
@@ -54,7 +55,7 @@ void FindElsewhere(const Descriptor& type, std::string_view name, const std::str
 // What an unknown key was probably meant to be: a near name of the same object, else the only place
 // where that name exists.
 std::string SuggestKey(const Descriptor& type, const std::string& key) {
-  const std::string near = NearestName(key, JsonNames(type));
+  std::string near = NearestName(key, JsonNames(type));
   if (!near.empty()) return near;
   std::vector<std::string> elsewhere;
   FindElsewhere(*v1::TrainingJob::descriptor(), key, "", &elsewhere);
@@ -79,22 +80,22 @@ std::string KindWords(const FieldDescriptor& field) {
   }
 }
 
-std::string_view NodeWords(const Node& node) {
+std::string_view NodeWords(const SpecNode& node) {
   switch (node.kind) {
-    case Node::Kind::kMap:
+    case SpecNode::Kind::kMap:
       return "an object";
-    case Node::Kind::kList:
+    case SpecNode::Kind::kList:
       return "a list";
-    case Node::Kind::kNull:
+    case SpecNode::Kind::kNull:
       return "nothing";
-    case Node::Kind::kScalar:
+    case SpecNode::Kind::kScalar:
       break;
   }
   return "a value";
 }
 
 // Would YAML read the plain scalar as something else than a string?
-bool LooksTyped(const Node& node) {
+bool LooksTyped(const SpecNode& node) {
   if (node.quoted) return false;
   const std::string lower = absl::AsciiStrToLower(node.text);
   if (lower == "true" || lower == "false" || lower == "null") return true;
@@ -107,9 +108,9 @@ class Decoder {
  public:
   Decoder(SourceMap* source, std::vector<SpecIssue>* issues) : source_(source), issues_(issues) {}
 
-  void Object(const Node& node, const FieldPath& path, Message* message) {
-    if (node.kind == Node::Kind::kNull) return;
-    if (node.kind != Node::Kind::kMap) {
+  void Object(const SpecNode& node, const FieldPath& path, Message* message) {
+    if (node.kind == SpecNode::Kind::kNull) return;
+    if (node.kind != SpecNode::Kind::kMap) {
       Report(node.place, path, ShownValue(node), "must be an object (key: value)");
       return;
     }
@@ -132,17 +133,17 @@ class Decoder {
   void Field(const Member& member, const FieldDescriptor& field, const FieldPath& path,
              Message* message) {
     // An explicit null is the JSON form's "not set".
-    if (member.value.kind == Node::Kind::kNull && member.value.explicit_null) return;
+    if (member.value.kind == SpecNode::Kind::kNull && member.value.explicit_null) return;
     const auto* reflection = message->GetReflection();
     if (field.is_map()) {
       StringMap(member.value, member.place, field, path, message);
     } else if (field.is_repeated()) {
       List(member.value, member.place, field, path, message);
     } else if (field.message_type() != nullptr) {
-      if (member.value.kind == Node::Kind::kMap) reflection->MutableMessage(message, &field);
-      if (member.value.kind != Node::Kind::kNull) {
-        Node value = member.value;
-        if (value.kind != Node::Kind::kMap) value.place = member.place;
+      if (member.value.kind == SpecNode::Kind::kMap) reflection->MutableMessage(message, &field);
+      if (member.value.kind != SpecNode::Kind::kNull) {
+        SpecNode value = member.value;
+        if (value.kind != SpecNode::Kind::kMap) value.place = member.place;
         Object(value, path, reflection->MutableMessage(message, &field));
       }
     } else {
@@ -150,10 +151,10 @@ class Decoder {
     }
   }
 
-  void StringMap(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  void StringMap(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
                  const FieldPath& path, Message* message) {
-    if (node.kind == Node::Kind::kNull) return;
-    if (node.kind != Node::Kind::kMap) {
+    if (node.kind == SpecNode::Kind::kNull) return;
+    if (node.kind != SpecNode::Kind::kMap) {
       Report(place, path, ShownValue(node), "must be an object (name: \"text\")");
       return;
     }
@@ -176,16 +177,16 @@ class Decoder {
     }
   }
 
-  void List(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  void List(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
             const FieldPath& path, Message* message) {
-    if (node.kind == Node::Kind::kNull) return;
-    if (node.kind != Node::Kind::kList) {
+    if (node.kind == SpecNode::Kind::kNull) return;
+    if (node.kind != SpecNode::Kind::kList) {
       Report(place, path, ShownValue(node), "must be a list ([...], or lines that start with -)");
       return;
     }
     const auto* reflection = message->GetReflection();
     for (std::size_t i = 0; i < node.items.size(); ++i) {
-      const Node& item = node.items[i];
+      const SpecNode& item = node.items[i];
       const FieldPath item_path = path.Item(static_cast<int>(i));
       source_->Add(item_path.shown, item.place);
       if (field.message_type() != nullptr) {
@@ -197,14 +198,14 @@ class Decoder {
   }
 
   // Sets (or, in a list, appends) the value; false when it has a problem.
-  bool Scalar(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  bool Scalar(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
               const FieldPath& path, Message* message) {
-    if (node.kind == Node::Kind::kNull) {
+    if (node.kind == SpecNode::Kind::kNull) {
       Report(place, path, "", "has no value; give one or remove the key",
              AllowedFor(field, path.rule));
       return false;
     }
-    if (node.kind != Node::Kind::kScalar) {
+    if (node.kind != SpecNode::Kind::kScalar) {
       Report(place, path, "",
              absl::StrCat("is ", std::string(NodeWords(node)), "; must be ", KindWords(field)),
              AllowedFor(field, path.rule));
@@ -222,7 +223,7 @@ class Decoder {
     }
   }
 
-  bool Bool(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  bool Bool(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
             const FieldPath& path, Message* message) {
     const bool is_true = !node.quoted && node.text == "true";
     if (is_true || (!node.quoted && node.text == "false")) {
@@ -237,7 +238,7 @@ class Decoder {
     return false;
   }
 
-  bool String(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  bool String(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
               const FieldPath& path, Message* message) {
     if (LooksTyped(node)) {
       Report(place, path, ShownValue(node), "must be a string; put it in quotes", "",
@@ -253,7 +254,7 @@ class Decoder {
     return true;
   }
 
-  bool Enum(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  bool Enum(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
             const FieldPath& path, Message* message) {
     const auto* value = FindEnumValue(*field.enum_type(), node.text);
     if (value == nullptr) {
@@ -271,7 +272,7 @@ class Decoder {
     return true;
   }
 
-  bool Number(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  bool Number(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
               const FieldPath& path, Message* message) {
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
@@ -291,7 +292,7 @@ class Decoder {
     }
   }
 
-  bool Narrow(const Node& node, const SourceMap::Place& place, const FieldDescriptor& field,
+  bool Narrow(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
               const FieldPath& path, Message* message) {
     ParsedNumber<std::int64_t> parsed = ParseInt64(node.text);
     const auto* wide = std::get_if<std::int64_t>(&parsed);
@@ -311,7 +312,7 @@ class Decoder {
   }
 
   template <typename T, typename Setter>
-  bool Store(const ParsedNumber<T>& parsed, const Node& node, const SourceMap::Place& place,
+  bool Store(const ParsedNumber<T>& parsed, const SpecNode& node, const SourceMap::Place& place,
              const FieldDescriptor& field, const FieldPath& path, Setter set) {
     if (const T* value = std::get_if<T>(&parsed)) {
       set(*value);
@@ -338,13 +339,13 @@ class Decoder {
       return absl::StrJoin(AllowedNames(*field.enum_type(), rule_path), ", ");
     }
     if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return "true, false";
-    const std::string range = RangeWords(RuleOf(rule_path));
+    std::string range = RangeWords(RuleOf(rule_path));
     if (!range.empty()) return range;
     return field.cpp_type() == FieldDescriptor::CPPTYPE_UINT64 ? "0..18446744073709551615" : "";
   }
 
-  static std::string ShownValue(const Node& node) {
-    if (node.kind != Node::Kind::kScalar) return "";
+  static std::string ShownValue(const SpecNode& node) {
+    if (node.kind != SpecNode::Kind::kScalar) return "";
     return node.quoted ? absl::StrCat("\"", Shorten(node.text), "\"") : Shorten(node.text);
   }
 
@@ -376,7 +377,7 @@ class Decoder {
 
 }  // namespace
 
-void DecodeJob(const Node& root, v1::TrainingJob* job, SourceMap* source,
+void DecodeJob(const SpecNode& root, v1::TrainingJob* job, SourceMap* source,
                std::vector<SpecIssue>* issues) {
   Decoder(source, issues).Object(root, FieldPath{}, job);
 }

@@ -15,11 +15,11 @@
 namespace fsdp::spec {
 
 // Applies one "path=value" to the document. Problems are appended to `issues`.
-void ApplySet(const std::string& set_text, const SpecOptions& limits, Node* root,
+void ApplySet(const std::string& set_text, const SpecOptions& limits, SpecNode* root,
               std::vector<SpecIssue>* issues);
 
 // Reads `root` into `job`; what has no problem is set. Places go to `source`.
-void DecodeJob(const Node& root, v1::TrainingJob* job, SourceMap* source,
+void DecodeJob(const SpecNode& root, v1::TrainingJob* job, SourceMap* source,
                std::vector<SpecIssue>* issues);
 
 }  // namespace fsdp::spec

@@ -168,7 +168,7 @@ class TreeBuilder : public YAML::EventHandler {
       : text_(text), lines_(lines), limits_(limits), issues_(issues) {}
 
   // The document; nothing when a limit cut it off, as what is missing would be misjudged.
-  Node Take() { return stopped_ ? Node{} : std::move(root_); }
+  SpecNode Take() { return stopped_ ? SpecNode{} : std::move(root_); }
   [[nodiscard]] bool stopped() const { return stopped_; }
 
   [[nodiscard]] const SourceMap::Place& start() const { return start_; }
@@ -177,22 +177,22 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    Node node = NodeAt(mark, anchor, "");
+    SpecNode node = NodeAt(mark, anchor, "");
     node.explicit_null = IsNullWord(text_.substr(OffsetOf(mark)));
     Close(std::move(node));
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     Report(lines_.AtMark(mark), "aliases (*name) are not used in specs; write the value out");
-    Node node;
+    SpecNode node;
     node.place = lines_.AtMark(mark);
     Close(std::move(node));
   }
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    Node node = NodeAt(mark, anchor, tag);
-    node.kind = Node::Kind::kScalar;
+    SpecNode node = NodeAt(mark, anchor, tag);
+    node.kind = SpecNode::Kind::kScalar;
     node.text = value;
     node.quoted = tag == "!";
     if (node.quoted && !IsQuoteClosed(text_.substr(OffsetOf(mark)))) {
@@ -203,21 +203,21 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
-    Open(mark, tag, anchor, Node::Kind::kList);
+    Open(mark, tag, anchor, SpecNode::Kind::kList);
   }
   void OnSequenceEnd() override { CloseOpen(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
-    Open(mark, tag, anchor, Node::Kind::kMap);
+    Open(mark, tag, anchor, SpecNode::Kind::kMap);
   }
   void OnMapEnd() override { CloseOpen(); }
 
  private:
   // A map or list whose end has not come yet, with the key that waits for its value.
   struct Frame {
-    Node node;
+    SpecNode node;
     bool has_key = false;
-    Node key;
+    SpecNode key;
   };
 
   void Report(const SourceMap::Place& place, std::string message) {
@@ -232,8 +232,8 @@ class TreeBuilder : public YAML::EventHandler {
     return std::min(static_cast<std::size_t>(std::max(mark.pos, 0)), text_.size());
   }
 
-  Node NodeAt(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
-    Node node;
+  SpecNode NodeAt(const YAML::Mark& mark, YAML::anchor_t anchor, const std::string& tag) {
+    SpecNode node;
     node.place = lines_.AtMark(mark);
     if (anchor != 0) {
       Report(node.place, "anchors (&name) are not used in specs; remove it");
@@ -248,8 +248,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-            Node::Kind kind) {
-    Node node = NodeAt(mark, anchor, tag);
+            SpecNode::Kind kind) {
+    SpecNode node = NodeAt(mark, anchor, tag);
     node.kind = kind;
     if (static_cast<int>(stack_.size()) >= limits_.max_depth) {
       Stop(node.place, absl::StrCat("nested more than ", limits_.max_depth, " deep"));
@@ -267,32 +267,32 @@ class TreeBuilder : public YAML::EventHandler {
       --ignored_depth_;
       return;
     }
-    Node node = std::move(stack_.back().node);
+    SpecNode node = std::move(stack_.back().node);
     stack_.pop_back();
     Attach(std::move(node));
   }
 
-  void Close(Node node) {
+  void Close(SpecNode node) {
     if (!stopped_) Attach(std::move(node));
   }
 
-  void Attach(Node node) {
+  void Attach(SpecNode node) {
     if (stack_.empty()) {
       root_ = std::move(node);
       return;
     }
     Frame& frame = stack_.back();
-    if (frame.node.kind == Node::Kind::kList) {
+    if (frame.node.kind == SpecNode::Kind::kList) {
       frame.node.items.push_back(std::move(node));
     } else if (!frame.has_key) {
-      if (node.kind == Node::Kind::kMap || node.kind == Node::Kind::kList) {
+      if (node.kind == SpecNode::Kind::kMap || node.kind == SpecNode::Kind::kList) {
         Report(node.place, "a key must be a name, not a list or an object");
       }
       frame.key = std::move(node);
       frame.has_key = true;
     } else {
-      const bool is_name = frame.key.kind == Node::Kind::kScalar;
-      if (is_name || frame.key.kind == Node::Kind::kNull) {
+      const bool is_name = frame.key.kind == SpecNode::Kind::kScalar;
+      if (is_name || frame.key.kind == SpecNode::Kind::kNull) {
         std::string key = is_name ? std::move(frame.key.text) : "null";
         frame.node.members.push_back(Member{std::move(key), frame.key.place, std::move(node)});
       }
@@ -306,7 +306,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<SpecIssue>* issues_;
   std::vector<Frame> stack_;
   SourceMap::Place start_;
-  Node root_;
+  SpecNode root_;
   int num_nodes_ = 0;
   int ignored_depth_ = 0;
   bool stopped_ = false;
@@ -323,8 +323,8 @@ bool CheckText(std::string_view text, const SpecOptions& limits, std::vector<Spe
   return CheckBytes(text, Lines(text), issues);
 }
 
-Node ReadDocument(std::string_view text, const SpecOptions& limits,
-                  std::vector<SpecIssue>* issues) {
+SpecNode ReadDocument(std::string_view text, const SpecOptions& limits,
+                      std::vector<SpecIssue>* issues) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   if (!CheckText(text, limits, issues)) return {};
   std::string rewritten;
@@ -340,7 +340,7 @@ Node ReadDocument(std::string_view text, const SpecOptions& limits,
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return {};
-    Node root = builder.Take();
+    SpecNode root = builder.Take();
     std::vector<SpecIssue> ignored;
     TreeBuilder rest(text, lines, limits, &ignored);
     if (parser.HandleNextDocument(rest)) {

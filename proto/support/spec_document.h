@@ -16,7 +16,7 @@ namespace fsdp::spec {
 
 struct Member;
 
-struct Node {
+struct SpecNode {
   enum class Kind { kNull, kScalar, kMap, kList };
   Kind kind = Kind::kNull;
   SourceMap::Place place;
@@ -26,20 +26,21 @@ struct Node {
   // Of a null: written as "null" or "~", not left empty.
   bool explicit_null = false;
   std::vector<Member> members;
-  std::vector<Node> items;
+  std::vector<SpecNode> items;
 };
 
 // A key and its value; `place` is the key's.
 struct Member {
   std::string key;
   SourceMap::Place place;
-  Node value;
+  SpecNode value;
 };
 
 // Reads one document. Problems (bytes that are not UTF-8, syntax, anchors, aliases, tags, keys that
 // are not scalars, more than one document, limits) are appended to `issues`; the result then holds
 // what was read before them. An empty text is a null node.
-Node ReadDocument(std::string_view text, const SpecOptions& limits, std::vector<SpecIssue>* issues);
+SpecNode ReadDocument(std::string_view text, const SpecOptions& limits,
+                      std::vector<SpecIssue>* issues);
 
 // The checks of ReadDocument that need no syntax: size, UTF-8, control characters.
 bool CheckText(std::string_view text, const SpecOptions& limits, std::vector<SpecIssue>* issues);

@@ -84,7 +84,7 @@ std::string AllowedWords(const FieldDescriptor& field, const FieldPath& path) {
   if (field.message_type() != nullptr) {
     return field.is_repeated() ? absl::StrCat("at most ", rule.max_size) : "";
   }
-  const std::string range = RangeWords(rule);
+  std::string range = RangeWords(rule);
   return range.empty() ? FormWords(rule) : range;
 }
 

@@ -36,6 +36,7 @@ bool Resolve(const std::string& set_text, const std::string& path, Target* targe
   std::vector<std::string> names = absl::StrSplit(path, '.');
   const Descriptor* type = v1::TrainingJob::descriptor();
   std::vector<std::string> top;
+  top.reserve(static_cast<std::size_t>(type->field_count()));
   for (int i = 0; i < type->field_count(); ++i) top.push_back(type->field(i)->json_name());
   if (std::find(top.begin(), top.end(), names.front()) == top.end()) {
     names.insert(names.begin(), "spec");
@@ -76,44 +77,44 @@ bool Resolve(const std::string& set_text, const std::string& path, Target* targe
 }
 
 // Every node of a --set's value is placed at the --set.
-void MarkPlaces(const SourceMap::Place& place, Node* node) {
+void MarkPlaces(const SourceMap::Place& place, SpecNode* node) {
   node->place = place;
   for (Member& member : node->members) {
     member.place = place;
     MarkPlaces(place, &member.value);
   }
-  for (Node& item : node->items) MarkPlaces(place, &item);
+  for (SpecNode& item : node->items) MarkPlaces(place, &item);
 }
 
-Node ReadValue(const std::string& text, const Target& target, const SpecOptions& limits,
-               std::vector<SpecIssue>* issues) {
+SpecNode ReadValue(const std::string& text, const Target& target, const SpecOptions& limits,
+                   std::vector<SpecIssue>* issues) {
   const bool is_text =
       target.field == nullptr ||
       (target.field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !target.field->is_repeated());
   const bool is_structure =
       target.field != nullptr && (target.field->is_repeated() || target.field->message_type());
   if (is_structure) return ReadDocument(text, limits, issues);
-  Node node;
-  node.kind = Node::Kind::kScalar;
+  SpecNode node;
+  node.kind = SpecNode::Kind::kScalar;
   node.text = text;
   node.quoted = is_text;
   return node;
 }
 
 // The member `key` of `node`, made when absent; a node that is no map becomes one.
-Member* MemberOf(const std::string& key, const SourceMap::Place& place, Node* node) {
-  node->kind = Node::Kind::kMap;
+Member* MemberOf(const std::string& key, const SourceMap::Place& place, SpecNode* node) {
+  node->kind = SpecNode::Kind::kMap;
   const auto found = std::find_if(node->members.begin(), node->members.end(),
                                   [&](const Member& member) { return member.key == key; });
   if (found != node->members.end()) return &*found;
-  node->members.push_back(Member{key, place, Node{}});
+  node->members.push_back(Member{key, place, SpecNode{}});
   node->members.back().value.place = place;
   return &node->members.back();
 }
 
 }  // namespace
 
-void ApplySet(const std::string& set_text, const SpecOptions& limits, Node* root,
+void ApplySet(const std::string& set_text, const SpecOptions& limits, SpecNode* root,
               std::vector<SpecIssue>* issues) {
   const std::size_t equals = set_text.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -131,14 +132,14 @@ void ApplySet(const std::string& set_text, const SpecOptions& limits, Node* root
 
   const std::string text = set_text.substr(equals + 1);
   const SourceMap::Place place = {0, 0, Shorten(set_text, 200)};
-  Node value = text.empty() ? Node{} : ReadValue(text, target, limits, &found);
+  SpecNode value = text.empty() ? SpecNode{} : ReadValue(text, target, limits, &found);
   for (const SpecIssue& issue : found) {
     issues->push_back(SetIssue(set_text, absl::StrJoin(target.keys, "."), issue.message));
   }
   if (!found.empty()) return;
   MarkPlaces(place, &value);
 
-  Node* node = root;
+  SpecNode* node = root;
   for (std::size_t i = 0; i + 1 < target.keys.size(); ++i) {
     node = &MemberOf(target.keys[i], place, node)->value;
   }

@@ -229,7 +229,7 @@ class FieldChecker {
   static std::string AllowedFor(const FieldDescriptor& field, const FieldRule& rule) {
     if (field.enum_type() != nullptr)
       return absl::StrJoin(AllowedNames(*field.enum_type(), rule.path), ", ");
-    const std::string range = RangeWords(rule);
+    std::string range = RangeWords(rule);
     return range.empty() ? FormWords(rule) : range;
   }
 
