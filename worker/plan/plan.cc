@@ -151,6 +151,23 @@ std::int64_t ChunkTokens(const Plan& plan) {
   return (chunk + tile - 1) / tile * tile;
 }
 
+void AddWarnings(Plan& plan) {
+  const PlanInput& input = plan.input;
+  if (input.global_batch < input.world_size) {
+    plan.warnings.push_back(absl::StrFormat(
+        "%d of %d ranks get no sequence of a global batch of %d: they only hold shards",
+        input.world_size - input.global_batch, input.world_size, input.global_batch));
+  }
+  std::int64_t padding = 0;
+  for (const UnitPlan& unit : plan.units) padding += unit.layout.padding_elements();
+  if (padding * 20 > plan.parameters) {
+    plan.warnings.push_back(absl::StrFormat(
+        "shards carry %.0f %% of padding: the model's sizes share few factors with %d ranks",
+        100.0 * static_cast<double>(padding) / static_cast<double>(plan.parameters),
+        input.world_size));
+  }
+}
+
 // Everything that does not depend on the recompute policy.
 absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   RETURN_IF_ERROR(CheckInput(input));
@@ -167,6 +184,7 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
     plan.input.scratch =
         internal::EstimateScratch(input, plan.split.max_micro_batch(), plan.head.chunk_tokens);
   }
+  AddWarnings(plan);
   plan.tokens_per_step = input.global_batch * input.sequence_length;
   plan.model_flops_per_step = static_cast<double>(plan.tokens_per_step) *
                               ModelFlopsPerToken(input.model, input.sequence_length);

@@ -244,6 +244,16 @@ TEST(Plan, BadInputIsNamed) {
   EXPECT_THAT(message(input), HasSubstr("spec.precision.reduce"));
 }
 
+TEST(Plan, WarnsOfIdleRanksAndOfPadding) {
+  PlanInput input = Input("llama-tiny", 2);
+  EXPECT_THAT(Built(input).warnings, testing::IsEmpty());
+  input.global_batch = 1;
+  EXPECT_THAT(Built(input).warnings, Contains(HasSubstr("1 of 2 ranks get no sequence")));
+  input = Input("llama-tiny", 60);
+  input.global_batch = 60;
+  EXPECT_THAT(Built(input).warnings, Contains(HasSubstr("padding")));
+}
+
 TEST(PlanFromJob, TakesTheSpecsFieldsAndDefaults) {
   v1::TrainingJob job;
   v1::JobSpec& spec = *job.mutable_spec();

@@ -1,0 +1,139 @@
+// The command lines of oracle and bench: flags, exit codes, and oracle files that were tampered
+// with.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "worker/train/bench.h"
+#include "worker/train/oracle.h"
+#include "worker/train/tool_flags.h"
+
+namespace fsdp {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kOracle = std::string(FSDP_SOURCE_DIR) + "/tests/oracle/llama-tiny.safetensors";
+
+int Oracle(std::vector<std::string> arguments) { return OracleMain(arguments, CpuBackend()); }
+int Bench(std::vector<std::string> arguments) { return BenchMain(arguments, CpuBackend()); }
+
+// A copy of the oracle in which element `index` of `tensor` has been changed.
+class TamperedOracle {
+ public:
+  TamperedOracle(const std::string& tensor, std::size_t index, float factor, float offset) {
+    path_ = testing::TempDir() + "tampered-" + std::to_string(::getpid()) + ".safetensors";
+    std::ifstream in(kOracle, std::ios::binary);
+    std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    const auto file = SafetensorsFile::Open(kOracle);
+    EXPECT_TRUE(file.ok()) << file.status();
+    std::uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    const std::size_t at = 8 + header + (*file)->Find(tensor)->begin + index * sizeof(float);
+    float value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof(value));
+    value = value * factor + offset;
+    std::memcpy(bytes.data() + at, &value, sizeof(value));
+    std::ofstream(path_, std::ios::binary) << bytes;
+  }
+  ~TamperedOracle() { std::filesystem::remove(path_); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(OracleMain, ExitCodes) {
+  EXPECT_EQ(Oracle({kOracle}), 0);
+  EXPECT_EQ(Oracle({kOracle, "--local-ranks", "2", "--communicator=in_process"}), 0);
+  EXPECT_EQ(Oracle({kOracle, "--precision", "bf16"}), 0);
+  EXPECT_EQ(Oracle({}), 2);
+  EXPECT_EQ(Oracle({kOracle, "--precision", "fp8"}), 2);
+  EXPECT_EQ(Oracle({kOracle, "--communicator", "mpi"}), 2);
+  EXPECT_EQ(Oracle({kOracle, "--local-ranks", "0"}), 2);
+  EXPECT_EQ(Oracle({kOracle, "--lokal-ranks", "2"}), 2);
+  EXPECT_EQ(Oracle({"/nonexistent.safetensors"}), 1);
+  EXPECT_EQ(Oracle({kOracle, "--communicator", "nccl", "--local-ranks", "2"}), 1);
+}
+
+TEST(OracleMain, APerturbedLossFails) {
+  const TamperedOracle tampered("loss_fp32", 13, 1 + 5e-5F, 0);
+  EXPECT_EQ(Oracle({tampered.path()}), 1);
+}
+
+TEST(OracleMain, APerturbedWeightFails) {
+  for (const char* tensor : {"init.lm_head.weight", "final.model.norm.weight"}) {
+    const TamperedOracle tampered(tensor, 5, 1, 0.01F);
+    EXPECT_EQ(Oracle({tampered.path()}), 1) << tensor;
+  }
+}
+
+TEST(OracleMain, ATruncatedFileIsAnError) {
+  const std::string path = testing::TempDir() + "cut-" + std::to_string(::getpid());
+  std::filesystem::copy_file(kOracle, path, std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 100);
+  EXPECT_EQ(Oracle({path}), 1);
+  std::filesystem::remove(path);
+}
+
+TEST(BenchMain, ExitCodes) {
+  EXPECT_EQ(Bench({"--model", "llama-tiny", "--batch", "1", "--seq", "16", "--steps", "1",
+                   "--warmup", "0", "--json"}),
+            0);
+  EXPECT_EQ(Bench({"--model", "no-such-model"}), 2);
+  EXPECT_EQ(Bench({"--steps", "many"}), 2);
+  EXPECT_EQ(Bench({"surplus"}), 2);
+}
+
+TEST(Bench, LineHasThePeersFields) {
+  v1::ModelSpec spec;
+  spec.set_preset("minillm-tiny");
+  BenchOptions options;
+  options.model = *ResolveModel(spec);
+  options.batch = 2;
+  options.sequence_length = 16;
+  options.steps = 3;
+  options.warmup = 1;
+  options.accumulate = 2;
+  options.world_size = 2;
+  const auto report = RunBench(options, CpuBackend());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->step_seconds.size(), 3U);
+  EXPECT_EQ(report->losses.size(), 4U);
+  const auto json = nlohmann::json::parse(report->ToJson());
+  for (const char* field : {"model", "fsdp", "compile", "ac", "world", "batch", "seq", "params_M",
+                            "step_ms", "min_ms", "tok_s_gpu", "tflops", "peak_GB", "reserved_GB",
+                            "first_step_s", "losses", "start_to_first_step_s", "device_GB"}) {
+    EXPECT_TRUE(json.contains(field)) << field;
+  }
+  EXPECT_EQ(json["world"], 2);
+  EXPECT_EQ(json["fsdp"], true);
+  EXPECT_EQ(json["losses"].size(), 4U);
+  EXPECT_TRUE(json["families"].contains("gather"));
+}
+
+TEST(ToolFlags, NamesWhatIsWrong) {
+  const std::vector<std::string> unknown{"--sets", "1"};
+  EXPECT_THAT(std::string(ToolFlags::Parse(unknown, {"seq"}, {"json"}).status().message()),
+              HasSubstr("unknown flag --sets; known: --seq --json"));
+  const std::vector<std::string> missing{"--seq"};
+  EXPECT_THAT(std::string(ToolFlags::Parse(missing, {"seq"}, {}).status().message()),
+              HasSubstr("--seq needs a value"));
+  const std::vector<std::string> good{"a", "--seq=12", "--json"};
+  const auto flags = ToolFlags::Parse(good, {"seq"}, {"json"});
+  ASSERT_TRUE(flags.ok());
+  EXPECT_EQ(*flags->Integer("seq", 0, 1, 20), 12);
+  EXPECT_THAT(std::string(flags->Integer("seq", 0, 1, 11).status().message()),
+              HasSubstr("--seq 12 is not a whole number in 1..11"));
+  EXPECT_TRUE(flags->Has("json"));
+  EXPECT_EQ(flags->positional(), (std::vector<std::string>{"a"}));
+}
+
+}  // namespace
+}  // namespace fsdp
