@@ -1,13 +1,12 @@
 #include "worker/device/cuda/cuda_ops.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
 #include "worker/device/cpu/op_checks.h"
+#include "worker/device/cuda/adamw.h"
 #include "worker/device/cuda/attention.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/kernels/kernels.h"
@@ -318,7 +317,8 @@ class CudaOps final : public Ops {
     args.m = m;
     args.v = v;
     args.grad = grad;
-    return Update(check, stream, master.size, args, segments, options, scalars);
+    RETURN_IF_ERROR(check.status());
+    return RunAdamW("AdamW", CudaStreamOf(stream), master.size, args, segments, options, scalars);
   }
   absl::Status AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
                           const Vector& m, const Vector& v, const Vector& grad,
@@ -333,7 +333,9 @@ class CudaOps final : public Ops {
     args.m = m;
     args.v = v;
     args.grad = grad;
-    return Update(check, stream, compute.size, args, segments, options, scalars);
+    RETURN_IF_ERROR(check.status());
+    return RunAdamW("AdamWSplit", CudaStreamOf(stream), compute.size, args, segments, options,
+                    scalars);
   }
 
   absl::Status SplitMaster(Stream& stream, const Vector& master, const Vector& compute,
@@ -469,53 +471,6 @@ class CudaOps final : public Ops {
         .Vector("compute", compute, DType::kBf16, master.size)
         .Vector("remainder", remainder, DType::kU16, master.size);
     return check.status();
-  }
-
-  // Checks what both forms of AdamW share, then launches one kernel per kMaxDecayRuns runs.
-  static absl::Status Update(OpChecks& check, Stream& stream, std::int64_t size,
-                             kernels::AdamWArgs& args, std::span<const DecaySegment> segments,
-                             const AdamWOptions& options, const UpdateScalars* scalars) {
-    check.Vector("m", args.m, DType::kF32, size)
-        .Vector("v", args.v, DType::kF32, size)
-        .Vector("grad", args.grad, DType::kF32, size)
-        .That(scalars != nullptr, "scalars is null")
-        .That(options.step >= 1, absl::StrFormat("step is %d, must be at least 1", options.step));
-    std::int64_t behind = 0;
-    for (const DecaySegment& segment : segments) {
-      check.That(segment.begin >= behind && segment.begin <= segment.end && segment.end <= size,
-                 absl::StrFormat("segments hold [%d, %d), must ascend within [%d, %d]",
-                                 segment.begin, segment.end, behind, size));
-      behind = segment.end;
-    }
-    RETURN_IF_ERROR(check.status());
-    const double correction1 = 1 - std::pow(static_cast<double>(options.beta1), options.step);
-    const double correction2 = 1 - std::pow(static_cast<double>(options.beta2), options.step);
-    args.lr = options.lr;
-    args.beta1 = options.beta1;
-    args.beta2 = options.beta2;
-    args.eps = options.eps;
-    args.step_size = static_cast<float>(options.lr / correction1);
-    args.inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(correction2));
-    kernels::DecayRuns runs;
-    const auto launch = [&] {
-      const cudaError_t error = kernels::AdamW(CudaStreamOf(stream), args, runs, scalars);
-      runs.count = 0;
-      return Launched(error, "AdamW");
-    };
-    for (const DecaySegment& segment : segments) {
-      if (segment.begin == segment.end) continue;
-      if (runs.count > 0 && runs.end[runs.count - 1] == segment.begin &&
-          runs.weight_decay[runs.count - 1] == segment.weight_decay) {
-        runs.end[runs.count - 1] = segment.end;
-        continue;
-      }
-      if (runs.count == kernels::kMaxDecayRuns) RETURN_IF_ERROR(launch());
-      runs.begin[runs.count] = segment.begin;
-      runs.end[runs.count] = segment.end;
-      runs.weight_decay[runs.count] = segment.weight_decay;
-      ++runs.count;
-    }
-    return runs.count == 0 ? absl::OkStatus() : launch();
   }
 
   std::unique_ptr<MatMulPlanner> matmuls_;

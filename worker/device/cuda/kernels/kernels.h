@@ -64,9 +64,11 @@ std::size_t NormBackwardScratchFloats(std::int64_t rows, std::int64_t cols);
 cudaError_t ColumnSum(cudaStream_t stream, const Matrix& x, const Vector& out, bool accumulate,
                       float* scratch);
 std::size_t ColumnSumScratchFloats(std::int64_t rows, std::int64_t cols);
-// out[c] (+)= sum over r of partial[r, c], rows in order.
+// out[c] (+)= sum over r of partial[r, c], in a fixed order; and, unless null, the same of a second
+// pair with out's dtype and size.
 cudaError_t SumPartials(cudaStream_t stream, const float* partial, std::int64_t rows,
-                        const Vector& out, bool accumulate);
+                        const Vector& out, bool accumulate, const float* second_partial,
+                        const Vector& second_out);
 
 // ---- embedding ------------------------------------------------------------------------------
 cudaError_t EmbeddingForward(cudaStream_t stream, const std::int32_t* tokens, const Matrix& table,

@@ -43,12 +43,19 @@ __global__ void __launch_bounds__(kLanes* kGroups)
   }
 }
 
+// blockIdx.y picks one of two sums.
 template <typename T>
 __global__ void __launch_bounds__(1024)
-    SumPartialsKernel(const float* partial, std::int64_t rows, std::int64_t cols, T* out,
-                      bool accumulate) {
+    SumPartialsKernel(const float* partial, const float* second_partial, std::int64_t rows,
+                      std::int64_t cols, T* out, T* second_out, bool accumulate) {
   __shared__ float sums[32][33];
+  if (blockIdx.y == 1) {
+    partial = second_partial;
+    out = second_out;
+  }
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  // Launched while the kernel that writes the partial sums still runs: waits for its end here.
+  cudaGridDependencySynchronize();
   float sum = 0;
   if (col < cols) {
 #pragma unroll 4
@@ -78,13 +85,22 @@ std::size_t ColumnSumScratchFloats(std::int64_t rows, std::int64_t cols) {
 }
 
 cudaError_t SumPartials(cudaStream_t stream, const float* partial, std::int64_t rows,
-                        const Vector& out, bool accumulate) {
+                        const Vector& out, bool accumulate, const float* second_partial,
+                        const Vector& second_out) {
   return WithType(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    const auto blocks = static_cast<unsigned>(CeilDiv(out.size, 32));
-    SumPartialsKernel<T>
-        <<<blocks, dim3(32, 32), 0, stream>>>(partial, rows, out.size, Data<T>(out), accumulate);
-    return cudaGetLastError();
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim =
+        dim3(static_cast<unsigned>(CeilDiv(out.size, 32)), second_partial == nullptr ? 1 : 2);
+    config.blockDim = dim3(32, 32);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, SumPartialsKernel<T>, partial, second_partial, rows,
+                              out.size, Data<T>(out), Data<T>(second_out), accumulate);
   });
 }
 
@@ -108,7 +124,7 @@ cudaError_t ColumnSum(cudaStream_t stream, const Matrix& x, const Vector& out, b
     });
     if (error != cudaSuccess) return error;
   }
-  return SumPartials(stream, scratch, bands, out, accumulate);
+  return SumPartials(stream, scratch, bands, out, accumulate, nullptr, {});
 }
 
 }  // namespace fsdp::kernels
