@@ -1,6 +1,6 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 
 #include "tests/gpu/bench_support.h"
 #include "worker/device/cuda/cuda_device.h"
@@ -48,15 +48,16 @@ absl::Status Backward(Device& device, const Operands& o, const AttentionShape& s
                                         o.d_qkv, o.scratch);
 }
 
-std::vector<float> Download(Device& device, const Matrix& matrix) {
-  std::vector<std::uint16_t> bits(matrix.rows * matrix.cols);
-  Must(device.Copy(bits.data(), matrix.data, bits.size() * 2, device.compute()), "copy");
+// The matrix's values as f32 on the host.
+std::vector<float> Download(Device& device, Arena& arena, const Matrix& matrix) {
+  const std::int64_t size = matrix.rows * matrix.cols;
+  const Matrix wide = arena.Random(DType::kF32, matrix.rows, matrix.cols);
+  Must(device.ops().Cast(device.compute(), {matrix.data, matrix.dtype, size},
+                         {wide.data, wide.dtype, size}),
+       "cast");
+  std::vector<float> values(size);
+  Must(device.Copy(values.data(), wide.data, size * sizeof(float), device.compute()), "copy");
   Must(device.Synchronize(device.compute()), "copy");
-  std::vector<float> values(bits.size());
-  for (std::size_t i = 0; i < bits.size(); ++i) {
-    const std::uint32_t wide = static_cast<std::uint32_t>(bits[i]) << 16;
-    std::memcpy(&values[i], &wide, 4);
-  }
   return values;
 }
 
@@ -71,9 +72,69 @@ double RelativeError(const std::vector<float>& got, const std::vector<float>& wa
   return std::sqrt(difference / size);
 }
 
+struct Errors {
+  double out = 0, d_qkv = 0;
+};
+
+// Against our f32 kernels on the same bf16 values.
+absl::StatusOr<Errors> Check(Device& device, AttentionShape shape) {
+  shape.batch = 1;
+  shape.seq = 512;
+  Arena arena(device);
+  const Operands tested = Make(device, arena, shape);
+  if (absl::Status status = Forward(device, tested, shape); !status.ok()) return status;
+  if (absl::Status status = Backward(device, tested, shape); !status.ok()) return status;
+
+  const auto widened = [&](const Matrix& from) {
+    const std::int64_t size = from.rows * from.cols;
+    const Matrix to = arena.Random(DType::kF32, from.rows, from.cols);
+    Must(device.ops().Cast(device.compute(), {from.data, from.dtype, size},
+                           {to.data, to.dtype, size}),
+         "cast");
+    return to;
+  };
+  Operands wanted = tested;
+  wanted.qkv = widened(tested.qkv);
+  wanted.d_out = widened(tested.d_out);
+  wanted.out = arena.Random(DType::kF32, tested.out.rows, tested.out.cols);
+  wanted.d_qkv = arena.Random(DType::kF32, tested.qkv.rows, tested.qkv.cols);
+  Must(Forward(device, wanted, shape), "f32 forward");
+  Must(Backward(device, wanted, shape), "f32 backward");
+  const auto error = [&](const Matrix& got, const Matrix& want) {
+    return RelativeError(Download(device, arena, got), Download(device, arena, want));
+  };
+  return Errors{error(tested.out, wanted.out), error(tested.d_qkv, wanted.d_qkv)};
+}
+
+void PrintRow(const Case& c, const Implementation& implementation, int rounds) {
+  const auto refuse = [&](const absl::Status& status) {
+    std::printf("%-26s %-22s %s\n", c.name, implementation.name, status.ToString().c_str());
+  };
+  auto device = CreateCudaDevice(implementation.options);
+  if (!device.ok()) return refuse(device.status());
+  const absl::StatusOr<Errors> errors = Check(**device, c.shape);
+  if (!errors.ok()) return refuse(errors.status());
+
+  Arena arena(**device);
+  const Operands o = Make(**device, arena, c.shape);
+  Must(Forward(**device, o, c.shape), "forward");
+  const double forward =
+      MedianSeconds(**device, 4, [&](int) { return Forward(**device, o, c.shape); }, rounds);
+  const double backward =
+      MedianSeconds(**device, 4, [&](int) { return Backward(**device, o, c.shape); }, rounds);
+  // Two products forward, five backward, 2 operations per multiply-add; causal halves the pairs.
+  const double pairs = static_cast<double>(c.shape.batch) * c.shape.num_heads * c.shape.seq *
+                       c.shape.seq / (c.shape.causal ? 2 : 1);
+  const double flops = pairs * c.shape.head_dim * 2 * (2 + 5);
+  std::printf("%-26s %-22s %8.3f %8.3f %8.3f %9.0f %9.1e %9.1e %6.1f MB\n", c.name,
+              implementation.name, forward * 1e3, backward * 1e3, (forward + backward) * 1e3,
+              flops / (forward + backward) * 1e-12, errors->out, errors->d_qkv,
+              static_cast<double>(o.scratch.size()) * 1e-6);
+}
+
 }  // namespace
 
-void BenchAttention(std::int64_t rounds) {
+void BenchAttention(int rounds) {
   const auto shape = [](std::int64_t batch, int heads, int kv_heads, std::int64_t seq,
                         std::int64_t dim, bool causal) {
     return AttentionShape{.batch = batch,
@@ -98,76 +159,11 @@ void BenchAttention(std::int64_t rounds) {
   std::printf(
       "\nattention, bf16; err: ||x - f32 kernel|| / ||f32 kernel|| of out and d_qkv at"
       " batch 1, seq 512\n");
-  std::printf("%-26s %-22s %8s %8s %8s %9s %9s %9s\n", "case", "implementation", "fwd ms", "bwd ms",
-              "sum ms", "TFLOP/s", "err out", "err dqkv");
+  std::printf("%-26s %-22s %8s %8s %8s %9s %9s %9s %9s\n", "case", "implementation", "fwd ms",
+              "bwd ms", "sum ms", "TFLOP/s", "err out", "err dqkv", "scratch");
   for (const Case& c : cases) {
     for (const Implementation& implementation : implementations) {
-      auto device = CreateCudaDevice(implementation.options);
-      if (!device.ok()) {
-        std::printf("%-26s %-22s %s\n", c.name, implementation.name,
-                    device.status().ToString().c_str());
-        continue;
-      }
-      AttentionShape small = c.shape;
-      small.batch = 1;
-      small.seq = 512;
-      Arena arena(**device);
-      const Operands tested = Make(**device, arena, small);
-      absl::Status status = Forward(**device, tested, small);
-      if (status.ok()) status = Backward(**device, tested, small);
-      if (!status.ok()) {
-        std::printf("%-26s %-22s %s\n", c.name, implementation.name, status.ToString().c_str());
-        continue;
-      }
-      const std::vector<float> out = Download(**device, tested.out);
-      const std::vector<float> d_qkv = Download(**device, tested.d_qkv);
-      // The same operands through the f32 kernels: an odd offset keeps the others away.
-      auto reference = CreateCudaDevice({.attention = AttentionBackend::kOwn});
-      Must(reference.status(), "create device");
-      Operands wanted = tested;
-      const std::int64_t cols = tested.qkv.cols;
-      const std::int64_t q_cols = tested.out.cols;
-      const auto widened = [&](const Matrix& from) {
-        Matrix to = arena.Random(DType::kF32, from.rows, from.cols);
-        Must((*device)->ops().Cast((*device)->compute(),
-                                   {from.data, from.dtype, from.rows * from.cols},
-                                   {to.data, to.dtype, to.rows * to.cols}),
-             "cast");
-        return to;
-      };
-      wanted.qkv = widened(tested.qkv);
-      wanted.d_out = widened(tested.d_out);
-      wanted.out = arena.Random(DType::kF32, tested.out.rows, q_cols);
-      wanted.d_qkv = arena.Random(DType::kF32, tested.qkv.rows, cols);
-      Must((*device)->Synchronize((*device)->compute()), "cast");
-      Must(Forward(**reference, wanted, small), "f32 forward");
-      Must(Backward(**reference, wanted, small), "f32 backward");
-      const auto read = [&](const Matrix& matrix) {
-        std::vector<float> values(matrix.rows * matrix.cols);
-        Must((*reference)
-                 ->Copy(values.data(), matrix.data, values.size() * 4, (*reference)->compute()),
-             "copy");
-        Must((*reference)->Synchronize((*reference)->compute()), "copy");
-        return values;
-      };
-      const double out_error = RelativeError(out, read(wanted.out));
-      const double d_qkv_error = RelativeError(d_qkv, read(wanted.d_qkv));
-
-      const Operands o = Make(**device, arena, c.shape);
-      status = Forward(**device, o, c.shape);
-      Must(status, "forward");
-      const double forward = MedianSeconds(
-          **device, 4, [&](int) { return Forward(**device, o, c.shape); },
-          static_cast<int>(rounds));
-      const double backward = MedianSeconds(
-          **device, 4, [&](int) { return Backward(**device, o, c.shape); },
-          static_cast<int>(rounds));
-      const double pairs = static_cast<double>(c.shape.batch) * c.shape.num_heads * c.shape.seq *
-                           c.shape.seq / (c.shape.causal ? 2 : 1);
-      const double flops = pairs * c.shape.head_dim * 2 * (2 + 5);
-      std::printf("%-26s %-22s %8.3f %8.3f %8.3f %9.0f %9.1e %9.1e\n", c.name, implementation.name,
-                  forward * 1e3, backward * 1e3, (forward + backward) * 1e3,
-                  flops / (forward + backward) * 1e-12, out_error, d_qkv_error);
+      PrintRow(c, implementation, rounds);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -52,7 +53,7 @@ double MedianSeconds(Device& device, int num_sets, const std::function<absl::Sta
 double CopySeconds(Device& device, std::int64_t bytes);
 
 void BenchBandwidth(Device& device);
-void BenchAttention(std::int64_t rounds);
+void BenchAttention(int rounds);
 void BenchMatMul(Device& device);
 
 }  // namespace fsdp::bench
