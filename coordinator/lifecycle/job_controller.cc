@@ -435,11 +435,13 @@ void JobController::RefineCause(int rank, const v1::RankExited& exited, absl::Ti
   if (job_.record.intent() != records::STOP_INTENT_UNSPECIFIED) return;
   v1::RootCause& cause = *job_.record.mutable_ending_cause();
   const bool of_peers = cause.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
-  const bool killed_by_us =
-      (exited.signal() == 9 || exited.signal() == 15) && exit_time >= job_.stop_sent_wall;
+  // A rank whose peers had lost it before we sent the kill did not die of the kill.
+  const bool accused = of_peers && cause.rank() == rank;
+  const bool killed_by_us = (exited.signal() == 9 || exited.signal() == 15) &&
+                            exit_time >= job_.stop_sent_wall && !accused;
   const std::optional<v1::RankFailure>& failure = job_.live[rank].failure;
   const bool saw_peer_only = failure && failure->cause() == v1::FAILURE_CAUSE_COMMUNICATION;
-  const bool own_death = (exited.signal() != 0 && !killed_by_us) ||
+  const bool own_death = (exited.signal() != 0 && !killed_by_us && !saw_peer_only) ||
                          (exited.signal() == 0 && exited.exit_code() != 0 && !saw_peer_only);
   if (of_peers && own_death) {
     cause = CauseOfExit(rank, exited);

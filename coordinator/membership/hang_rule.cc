@@ -18,16 +18,25 @@ struct Waiting {
   std::string name;
 };
 
-// The longest time that a rank has been inside its collective, counted on past a frozen pulse.
+bool IsFrozen(MonotonicTime now, const RankPulseView& view) {
+  return now - view.changed > kFrozenAfter;
+}
+
+// The longest time that a rank has been inside its collective. Ranks whose pulse still changes know
+// best: a frozen one may have stopped in a collective that the others have long left.
 Waiting LongestWait(MonotonicTime now, const HangFacts& facts) {
   Waiting longest;
+  bool longest_is_live = false;
   for (size_t rank = 0; rank < facts.ranks.size(); ++rank) {
     if (!facts.ranks[rank]) continue;
     const RankPulseView& view = *facts.ranks[rank];
     if (view.pulse.collective_started() <= view.pulse.collective_finished()) continue;
     const absl::Duration pending =
         absl::Seconds(view.pulse.collective_pending_seconds()) + (now - view.changed);
-    if (longest.rank < 0 || pending > longest.pending) {
+    const bool live = !IsFrozen(now, view);
+    if (longest.rank >= 0 && longest_is_live && !live) continue;
+    if (longest.rank < 0 || (live && !longest_is_live) || pending > longest.pending) {
+      longest_is_live = live;
       longest = {static_cast<std::int32_t>(rank), pending, view.pulse.collective_started(),
                  view.pulse.collective()};
     }
@@ -90,6 +99,10 @@ std::string RankSentence(MonotonicTime now, const HangFacts& facts, const HangVe
                          const Waiting& waiting) {
   std::string why = "has not started it";
   const auto& view = facts.ranks[verdict.rank];
+  if (view && IsFrozen(now, *view)) {
+    absl::StrAppendFormat(&why, " and has been silent for %.0f s",
+                          absl::ToDoubleSeconds(now - view->changed));
+  }
   if (!view) {
     why = "never reported";
   } else if (view->pulse.collective_started() >= waiting.sequence) {

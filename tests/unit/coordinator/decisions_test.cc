@@ -297,6 +297,18 @@ TEST(HangRuleTest, NamesTheRankWhosePulseFrozeInsideTheCollective) {
   EXPECT_EQ(verdict.rank, 2);
 }
 
+// Seen with a stopped trainer: its last pulse was inside a collective that its peer had long left.
+TEST(HangRuleTest, TheCollectiveIsTheOneThatLiveRanksWaitIn) {
+  HangFacts facts;
+  facts.progressed = At(0);
+  facts.ranks = {InCollective(1655, 31, 31), InCollective(1641, 0.01, 0)};
+  const HangVerdict verdict = CheckHang(At(31.5), facts, {});
+  EXPECT_EQ(verdict.level, HangLevel::kAbort);
+  EXPECT_EQ(verdict.rank, 1);
+  EXPECT_EQ(verdict.collective, "all_gather layers.3, sequence 1655");
+  EXPECT_THAT(verdict.message, HasSubstr("has not started it and has been silent for 32 s"));
+}
+
 TEST(HangRuleTest, DiagnosesBeforeItAbortsAndScalesWithTheJob) {
   HangFacts facts;
   facts.progressed = At(0);
