@@ -188,6 +188,7 @@ absl::Status RunningRank::CheckResult(const StepResult& result) {
 
 // Stops reach ranks at different times; all must end at the same step.
 absl::Status RunningRank::Agree() {
+  const MonotonicTime begin = Clock::Real().Now();
   const double mine[] = {static_cast<double>(OutcomeOf(link_.stop())),
                          static_cast<double>(memory_in_use_bytes())};
   ASSIGN_OR_RETURN(const auto all, exchange_->Gather(mine, "agree"));
@@ -198,6 +199,7 @@ absl::Status RunningRank::Agree() {
         std::max(memory_peak_bytes_[rank], static_cast<std::int64_t>(all[rank][1]));
   }
   outcome_ = static_cast<Outcome>(largest);
+  seconds_.agree += SecondsSince(begin);
   return absl::OkStatus();
 }
 

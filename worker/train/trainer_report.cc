@@ -21,10 +21,11 @@ v1::StepPhases Phases(const StepFacts& facts) {
   v1::StepPhases phases = facts.result.phases;
   const TrainerSeconds& seconds = facts.seconds;
   phases.set_data_seconds(phases.data_seconds() + seconds.data);
+  phases.set_exposed_gather_seconds(phases.exposed_gather_seconds() + seconds.agree);
   phases.set_evaluate_seconds(seconds.evaluate);
   phases.set_checkpoint_seconds(seconds.checkpoint);
-  // Between the engine's call and the next: agreement among ranks, reports.
-  const double outside = seconds.total - facts.result.step_seconds - seconds.data -
+  // Between the engine's calls: reports, and what the loop itself costs.
+  const double outside = seconds.total - facts.result.step_seconds - seconds.data - seconds.agree -
                          seconds.evaluate - seconds.checkpoint;
   phases.set_other_seconds(phases.other_seconds() + std::max(0.0, outside));
   const double sum = phases.data_seconds() + phases.compute_seconds() +

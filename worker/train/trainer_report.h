@@ -20,6 +20,7 @@ namespace fsdp {
 struct TrainerSeconds {
   double total = 0;  // from report to report
   double data = 0;
+  double agree = 0;  // waiting for what the peers want; counts as exposed gathering
   double evaluate = 0;
   double checkpoint = 0;
 };
