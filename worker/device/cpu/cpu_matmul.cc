@@ -100,6 +100,9 @@ CachedMatMul& Lookup(const PrimitiveKey& key) {
   const auto found = cache.find(key);
   if (found != cache.end()) return found->second;
   if (cache.size() >= kMaxCachedPrimitives) cache.clear();
+  // One thread at a time sets up the library's own tables and compiles.
+  static std::mutex compile_mutex;
+  const std::lock_guard<std::mutex> lock(compile_mutex);
   return cache.emplace(key, Compile(key)).first->second;
 }
 
