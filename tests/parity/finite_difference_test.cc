@@ -39,7 +39,13 @@ ModelConfig TinyModel(const std::string& name) {
     spec.set_qkv_bias(true);
     spec.set_tie_embeddings(true);
   }
-  return *ResolveModel(spec);
+  ModelConfig model = *ResolveModel(spec);
+  if (name == "llama") {
+    model.qkv_bias = true;
+    model.attn_out_bias = true;
+    model.mlp_bias = true;
+  }
+  return model;
 }
 
 class FiniteDifferenceTest : public testing::TestWithParam<const char*> {};

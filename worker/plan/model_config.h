@@ -87,7 +87,8 @@ enum class ParameterRole : std::uint8_t {
   kNorm2Bias,
   kMlpInWeight,  // packed, or the gate of gate, up
   kMlpUpWeight,
-  kMlpInBias,
+  kMlpInBias,  // packed, or the gate's
+  kMlpUpBias,
   kMlpOutWeight,
   kMlpOutBias,
   kFinalNormWeight,

@@ -49,7 +49,7 @@ UnitSpec LlamaBlock(const ModelConfig& m, int layer) {
   const std::string mlp = p + "mlp.";
   const std::int64_t d = m.dim;
   const InitRule init = Normal(0.02);
-  constexpr int kQkv = 1, kGateUp = 2, kQkvBias = 3;
+  constexpr int kQkv = 1, kGateUp = 2, kQkvBias = 3, kGateUpBias = 4;
   UnitSpec unit{absl::StrCat("layers.", layer), {}};
   auto& out = unit.parameters;
   out.push_back(Make(p + "input_layernorm.weight", Role::kNorm1Weight, {d}, Ones()));
@@ -62,10 +62,19 @@ UnitSpec LlamaBlock(const ModelConfig& m, int layer) {
     out.push_back(Make(attn + "v_proj.bias", Role::kVBias, {m.kv_dim()}, Zeros(), kQkvBias));
   }
   out.push_back(Make(attn + "o_proj.weight", Role::kAttnOutWeight, {d, m.q_dim()}, init));
+  if (m.attn_out_bias) {
+    out.push_back(Make(attn + "o_proj.bias", Role::kAttnOutBias, {d}, Zeros()));
+  }
   out.push_back(Make(p + "post_attention_layernorm.weight", Role::kNorm2Weight, {d}, Ones()));
   out.push_back(Make(mlp + "gate_proj.weight", Role::kMlpInWeight, {m.mlp_dim, d}, init, kGateUp));
   out.push_back(Make(mlp + "up_proj.weight", Role::kMlpUpWeight, {m.mlp_dim, d}, init, kGateUp));
   out.push_back(Make(mlp + "down_proj.weight", Role::kMlpOutWeight, {d, m.mlp_dim}, init));
+  if (m.mlp_bias) {
+    out.push_back(
+        Make(mlp + "gate_proj.bias", Role::kMlpInBias, {m.mlp_dim}, Zeros(), kGateUpBias));
+    out.push_back(Make(mlp + "up_proj.bias", Role::kMlpUpBias, {m.mlp_dim}, Zeros(), kGateUpBias));
+    out.push_back(Make(mlp + "down_proj.bias", Role::kMlpOutBias, {d}, Zeros()));
+  }
   return unit;
 }
 

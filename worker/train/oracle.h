@@ -4,11 +4,11 @@
 // Replays an oracle file with the engine and compares: `fsdp-trainer oracle FILE`.
 //
 // Tolerances in fp32: loss of every step 2e-5 relative; every first-step gradient 1e-5 norm-wise;
-// grad norm of every step 1e-4 relative; final weights 1e-4 norm-wise, all concatenated and per
-// tensor. Rows of key biases are left out of the per-tensor checks where no position is rotated:
-// the softmax cancels them, so their true gradient is zero and Adam turns rounding into steps.
-// In bf16 the yardstick is the peer's own bf16 run: the root mean square over steps of |ours -
-// fp32| is between 0.2 and 1.5 times that of |theirs - fp32|.
+// grad norm of every step 1e-3 relative; final weights 1e-4 norm-wise, all concatenated and per
+// tensor, there without the rows of key biases: the softmax cancels those, so their true gradient
+// is zero and Adam turns rounding into steps. In bf16 the yardstick is the peer's own bf16 run: the
+// root mean square over steps of |ours - fp32| is between 0.2 and 1.5 times that of |theirs -
+// fp32|.
 
 #include <span>
 #include <string>

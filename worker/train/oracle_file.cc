@@ -148,9 +148,6 @@ void ReadLlama(ObjectReader& in, v1::ModelSpec& spec, bool qwen) {
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (const Json* scaling = in.Object(name, true)) ReadRopeScaling(*scaling, in, spec);
   }
-  for (const char* name : {"attention_bias", "mlp_bias"}) {
-    if (in.Bool(name, false)) in.Refuse(absl::StrCat(name, " is not supported"));
-  }
   const std::string activation = in.Text("hidden_act", "silu");
   if (activation != "silu") in.Refuse("hidden_act " + activation + " is not silu");
   in.Ignore("max_position_embeddings");
@@ -158,6 +155,7 @@ void ReadLlama(ObjectReader& in, v1::ModelSpec& spec, bool qwen) {
 
 absl::StatusOr<ModelConfig> ReadModel(const Json& json) {
   ObjectReader in(json, "config.model");
+  bool attention_bias = false, mlp_bias = false;
   const std::string family = in.Text("family", "");
   v1::ModelSpec spec;
   if (family == "minillm") {
@@ -166,11 +164,20 @@ absl::StatusOr<ModelConfig> ReadModel(const Json& json) {
     ReadGpt2(in, spec);
   } else if (family == "llama" || family == "qwen2") {
     ReadLlama(in, spec, family == "qwen2");
+    if (family == "llama") {
+      attention_bias = in.Bool("attention_bias", false);
+      mlp_bias = in.Bool("mlp_bias", false);
+      if (attention_bias) spec.set_qkv_bias(true);
+    }
   } else {
     in.Refuse("family \"" + family + "\" is none of minillm, gpt2, llama, qwen2");
   }
   RETURN_IF_ERROR(in.Finish());
-  return ResolveModel(spec);
+  ASSIGN_OR_RETURN(ModelConfig model, ResolveModel(spec));
+  // LlamaConfig's two switches, which job specs do not have.
+  model.attn_out_bias |= attention_bias;
+  model.mlp_bias |= mlp_bias;
+  return model;
 }
 
 absl::StatusOr<OptimizerConfig> ReadOptimizer(const Json& json) {
