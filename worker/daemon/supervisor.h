@@ -46,6 +46,8 @@ class Supervisor {
     absl::Duration log_delay = absl::Milliseconds(100);
     // A batch of log lines is closed at this size.
     std::int64_t log_batch_bytes = std::int64_t{256} << 10;
+    // What a coordinator takes in one message; larger reports are cut down.
+    std::size_t max_report_bytes = std::size_t{3} << 20;
     // Last lines of stderr kept as the root cause, and what is kept of each.
     int num_last_lines = 20;
     std::size_t last_line_bytes = 1024;
@@ -127,6 +129,8 @@ class Supervisor {
   void HandleRendezvousPut(fsdp::v1::RendezvousPut put);
   void HandleRendezvousGet(fsdp::v1::RendezvousGet get);
   void ResendPending(std::int64_t acked_sequence);
+  // Stores what a trainer said, cut down to what can be sent.
+  void ReportForTrainer(fsdp::v1::Report report);
   void Propose(const fsdp::v1::ManifestProposal& proposal);
   void Fail(fsdp::v1::FailureCause cause, const std::string& message);
   void SetState(fsdp::v1::RankState state);

@@ -23,10 +23,21 @@ std::string DescribeExit(const TrainerExit& exit) {
   return absl::StrCat("was ended by signal ", exit.signal, " (", ::strsignal(exit.signal), ")");
 }
 
-}  // namespace
+constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 
-// --- The trainer's side
-// ----------------------------------------------------------------------------
+void CutText(std::string* text) {
+  if (text->size() > kMaxMessageBytes) *text = ToValidUtf8(text->substr(0, kMaxMessageBytes));
+}
+
+// The newest half, again and again, until it fits; a dump of stacks alone goes entirely.
+void CutDump(v1::CollectiveDump* dump, std::size_t max_bytes) {
+  while (dump->ByteSizeLong() > max_bytes && dump->records_size() > 0) {
+    dump->mutable_records()->DeleteSubrange(0, (dump->records_size() + 1) / 2);
+  }
+  if (dump->ByteSizeLong() > max_bytes) dump->clear_stacks();
+}
+
+}  // namespace
 
 void Supervisor::ToTrainer(const v1::DaemonToTrainer& message) {
   const absl::Status sent = trainer_->Send(message);
@@ -81,7 +92,22 @@ void Supervisor::OnTrainerMessage(const v1::TrainerToDaemon& message) {
     case v1::TrainerToDaemon::MESSAGE_NOT_SET:
       return;
   }
-  effects_.report(std::move(report));
+  ReportForTrainer(std::move(report));
+}
+
+// A report that the coordinator cannot take would end the stream, at every attempt to deliver it.
+void Supervisor::ReportForTrainer(v1::Report report) {
+  const std::size_t limit = options_.max_report_bytes;
+  if (report.has_failure()) CutText(report.mutable_failure()->mutable_message());
+  if (report.has_notice()) CutText(report.mutable_notice()->mutable_message());
+  if (report.has_collective_dump()) CutDump(report.mutable_collective_dump(), limit / 2);
+  if (report.ByteSizeLong() <= limit) {
+    effects_.report(std::move(report));
+    return;
+  }
+  Fail(v1::FAILURE_CAUSE_RANK_FAILED,
+       absl::StrFormat("the trainer's report has %d bytes, the limit is %d", report.ByteSizeLong(),
+                       limit));
 }
 
 void Supervisor::HandleHello(const v1::TrainerHello& hello) {
@@ -122,7 +148,7 @@ void Supervisor::HandleStep(const v1::StepReport& step) {
   v1::StepMetrics& metrics = *report.mutable_step()->mutable_metrics();
   metrics.set_attempt(rank_->start.key().attempt());
   metrics.set_epoch(rank_->start.key().epoch());
-  effects_.report(std::move(report));
+  ReportForTrainer(std::move(report));
 }
 
 void Supervisor::HandleRendezvousPut(v1::RendezvousPut put) {
@@ -233,9 +259,6 @@ void Supervisor::OnTrainerExit(TrainerExit exit) {
   rank_.reset();
   if (next_start_) Launch(*std::exchange(next_start_, std::nullopt));
 }
-
-// --- Logs and time
-// ---------------------------------------------------------------------------------
 
 v1::Report Supervisor::NewReport() const {
   v1::Report report;

@@ -298,6 +298,34 @@ TEST_F(SupervisorTest, OnlyTheLastLinesOfStderrAreTheRootCause) {
   EXPECT_EQ(exited.last_lines(19), std::string(1023, 'x') + "?");
 }
 
+TEST_F(SupervisorTest, ReportsThatAreTooLargeAreCutToTheirNewestPart) {
+  StartRunning(1);
+  v1::TrainerToDaemon message;
+  message.mutable_failure()->set_message(std::string(1 << 20, 'x'));
+  supervisor_->OnTrainerMessage(message);
+  EXPECT_EQ(ReportsOf(v1::Report::kFailure).at(0).failure().message().size(), 65536u);
+  for (int i = 0; i < 50'000; ++i) {
+    v1::CollectiveRecord& record = *message.mutable_collective_dump()->add_records();
+    record.set_sequence(i);
+    record.set_unit(std::string(100, 'u'));
+  }
+  supervisor_->OnTrainerMessage(message);
+  const v1::CollectiveDump dump = ReportsOf(v1::Report::kCollectiveDump).at(0).collective_dump();
+  EXPECT_LT(dump.ByteSizeLong(), 2u << 20);
+  EXPECT_GT(dump.records_size(), 5'000);
+  EXPECT_EQ(dump.records().rbegin()->sequence(), 49'999);
+}
+
+TEST_F(SupervisorTest, AReportThatCannotBeCutEndsTheRank) {
+  StartRunning(1);
+  v1::TrainerToDaemon message;
+  message.mutable_step()->add_families()->set_remedy(std::string(4 << 20, 'x'));
+  supervisor_->OnTrainerMessage(message);
+  EXPECT_THAT(ReportsOf(v1::Report::kStep), IsEmpty());
+  EXPECT_THAT(ReportsOf(v1::Report::kFailure).at(0).failure().message(), HasSubstr("4194"));
+  EXPECT_THAT(trainer().signals, ElementsAre(SIGKILL));
+}
+
 TEST_F(SupervisorTest, AnAcknowledgedProposalWithoutAVerdictIsMadeAgain) {
   StartRunning(1);
   v1::TrainerToDaemon message;
