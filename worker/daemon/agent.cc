@@ -118,9 +118,6 @@ std::int64_t Agent::num_connects() const {
   return num_connects_;
 }
 
-// --- Dialling and reading
-// --------------------------------------------------------------------------
-
 void Agent::RunAgent() {
   Backoff backoff(options_.backoff_initial, options_.backoff_max, std::random_device{}());
   absl::Status last_status;
@@ -213,9 +210,6 @@ void Agent::HandleResponse(v1::ConnectResponse response) {
   }
   delegate_.OnCommand(std::move(response));
 }
-
-// --- Writing
-// ---------------------------------------------------------------------------------------
 
 void Agent::Send(v1::ConnectRequest request) {
   {

@@ -53,9 +53,6 @@ Supervisor::Supervisor(Options options, Effects effects, Clock& clock, PulseBoar
 
 Supervisor::~Supervisor() = default;
 
-// --- The coordinator's side
-// ------------------------------------------------------------------------
-
 void Supervisor::OnWelcome(const v1::Welcome& welcome) {
   disconnected_since_.reset();
   if (trainer_ == nullptr) return;
