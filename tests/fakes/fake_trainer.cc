@@ -57,8 +57,7 @@ class FakeTrainer {
 
   // The exit code.
   int Run(const std::string& script) {
-    const std::vector<std::string> commands =
-        absl::StrSplit(script, ';', absl::SkipWhitespace());
+    const std::vector<std::string> commands = absl::StrSplit(script, ';', absl::SkipWhitespace());
     for (const std::string& command : commands) {
       const std::vector<std::string> words = absl::StrSplit(command, ' ', absl::SkipEmpty());
       Do(words);
