@@ -100,7 +100,11 @@ void Coordinator::AnswerStale(WorkerEntry& worker, const v1::EpochKey& key, cons
           ? absl::StrCat(key.job(), " does not exist (message of epoch ", key.epoch(), ")")
           : absl::StrCat(key.job(), ": message of rank ", key.rank(), " in epoch ", key.epoch(),
                          " refused, the job is at epoch ", job->job().epoch()));
-  LOG_WARNING("worker %s: %s", worker.record.id(), stale.message());
+  const std::string epoch = absl::StrCat(key.job(), "@", key.epoch());
+  if (worker.stale_logged != epoch) {
+    LOG_WARNING("worker %s: %s", worker.record.id(), stale.message());
+    worker.stale_logged = epoch;
+  }
   if (worker.sink != nullptr) worker.sink->Send(response);
 }
 

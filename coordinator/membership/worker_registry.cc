@@ -98,8 +98,9 @@ WorkerEntry& WorkerRegistry::Accept(const v1::WorkerHello& hello, std::shared_pt
       }
     }
     entry.record.set_incarnation(hello.incarnation());
-    entry.record.set_acked_sequence(0);
-    entry.received_sequence = 0;
+    // A spool on disk outlives the process and counts on; a new one starts anew.
+    if (hello.spool_last() < entry.record.acked_sequence()) entry.record.set_acked_sequence(0);
+    entry.received_sequence = entry.record.acked_sequence();
     entry.assigned.reset();
     entry.foreign.reset();
   }

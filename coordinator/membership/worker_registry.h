@@ -63,6 +63,8 @@ struct WorkerEntry {
   std::optional<v1::EpochKey> foreign;
   // Reports of this life that were taken in, durable or not.
   std::int64_t received_sequence = 0;
+  // The last dead epoch whose messages were logged as refused: a spool may hold hundreds.
+  std::string stale_logged;
 
   [[nodiscard]] WorkerId id() const { return WorkerId(record.id()); }
 };

@@ -5,6 +5,7 @@
 #include "coordinator/lifecycle/retry_policy.h"
 #include "coordinator/membership/hang_rule.h"
 #include "coordinator/membership/liveness.h"
+#include "coordinator/membership/worker_registry.h"
 #include "coordinator/rendezvous/rendezvous.h"
 #include "coordinator/schedule/gang_scheduler.h"
 #include "coordinator/store/job_store.h"
@@ -252,6 +253,38 @@ TEST(LivenessTest, SilenceIsSuspectThenLostAndAClosedStreamIsEvidence) {
   facts.awaiting_adoption = true;
   EXPECT_EQ(CheckStale(At(19), facts, timing), Liveness::kSuspect);
   EXPECT_EQ(CheckStale(At(20), facts, timing), Liveness::kLost);
+}
+
+// --- registry
+
+v1::WorkerHello Hello(const std::string& life, std::int64_t spool_last) {
+  v1::WorkerHello hello;
+  hello.set_worker("w0");
+  hello.set_incarnation(life);
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_spool_last(spool_last);
+  return hello;
+}
+
+// A daemon that was killed sends its spool again: what was durable must not count twice.
+TEST(WorkerRegistryTest, AcknowledgementsSurviveANewLifeOnTheSameSpool) {
+  WorkerRegistry registry;
+  const TimePoint now{At(0), absl::UnixEpoch()};
+  registry.Accept(Hello("a", 0), nullptr, now).record.set_acked_sequence(40);
+  EXPECT_EQ(registry.Accept(Hello("b", 45), nullptr, now).received_sequence, 40);
+  EXPECT_EQ(registry.Accept(Hello("c", 3), nullptr, now).received_sequence, 0);
+  EXPECT_EQ(registry.CheckHello(Hello("a", 0)).code(), absl::StatusCode::kAborted);
+}
+
+TEST(WorkerRegistryTest, ProtocolVersionsMayDifferByOne) {
+  WorkerRegistry registry;
+  v1::WorkerHello hello = Hello("a", 0);
+  hello.set_protocol_version(kProtocolVersion + 1);
+  EXPECT_TRUE(registry.CheckHello(hello).ok());
+  hello.set_protocol_version(kProtocolVersion + 2);
+  EXPECT_EQ(registry.CheckHello(hello).code(), absl::StatusCode::kFailedPrecondition);
+  hello.set_worker("no/slash");
+  EXPECT_EQ(registry.CheckHello(hello).code(), absl::StatusCode::kInvalidArgument);
 }
 
 // --- hang rule
