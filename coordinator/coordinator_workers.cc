@@ -37,7 +37,8 @@ absl::StatusOr<Coordinator::Session> Coordinator::OnHello(const v1::WorkerHello&
           absl::AbortedError(absl::StrCat("worker ", id.value(), " opened a newer stream")));
     }
     const std::string old_life = known->record.incarnation();
-    if (!old_life.empty() && old_life != hello.incarnation()) {
+    const bool known_lost = known->liveness == Liveness::kLost;
+    if (!old_life.empty() && old_life != hello.incarnation() && !known_lost) {
       LoseWorker(*known, old_life, "its daemon was started anew", absl::ZeroDuration());
     }
   }
