@@ -159,7 +159,7 @@ std::shared_ptr<const v1::Job> Coordinator::Snapshot(JobRuntime& job) {
   return snapshot;
 }
 
-// ---------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------
 // Verbs
 
 JobId Coordinator::NewJobId(const std::string& name) {
@@ -328,7 +328,7 @@ absl::Status Coordinator::EraseJob(const JobId& id, std::function<void(absl::Sta
   return absl::OkStatus();
 }
 
-// ---------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------
 // Carrying out
 
 void Coordinator::Apply(JobRuntime& job, const std::function<void(JobController&)>& event) {

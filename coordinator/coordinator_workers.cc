@@ -356,7 +356,7 @@ void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation
   });
 }
 
-// ---------------------------------------------------------------------------------------------------
+// -----------------------------------------------------------------------------------------------
 // Workers, for people
 
 std::vector<v1::Worker> Coordinator::ListWorkers() const {

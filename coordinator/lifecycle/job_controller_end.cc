@@ -1,0 +1,304 @@
+// JobController: how an epoch ends, whose fault it was, and what comes next.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/lifecycle/job_controller.h"
+#include "coordinator/lifecycle/job_state.h"
+#include "coordinator/lifecycle/retry_policy.h"
+#include "coordinator/store/resource_names.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+// For a rank that reported its own failure: time to write its last lines.
+constexpr double kFailingRankGraceSeconds = 2;
+
+}  // namespace
+
+void JobController::Fail(Blame blame) {
+  if (!Running()) return;
+  job_.record.set_phase(records::EPOCH_PHASE_ENDING);
+  blame.cause.set_epoch(job().epoch());
+  if (blame.cause.step() == 0) blame.cause.set_step(job().progress().step());
+  *job_.record.mutable_ending_cause() = blame.cause;
+  *job_.record.mutable_failure_time() = ToTimestamp(now_.wall);
+  job_.failed_at = now_.mono;
+  job_.stop_sent_wall = now_.wall;
+  job().set_cause(blame.cause.cause());
+  *job().mutable_root_cause() = blame.cause;
+  SetState(v1::JOB_STATE_RECOVERING, blame.cause.message());
+  v1::JobEvent& event =
+      Event(CauseName(blame.cause.cause()), v1::EVENT_SEVERITY_ERROR, blame.cause.message());
+  event.set_cause(blame.cause.cause());
+  event.set_rank(blame.cause.rank());
+  event.set_worker(blame.cause.worker());
+  event.set_state(v1::JOB_STATE_RECOVERING);
+  for (int rank = 0; rank < job_.record.members_size(); ++rank) {
+    if (member(rank).released()) continue;
+    const bool origin = rank == blame.origin;
+    SendStop(rank, origin ? v1::STOP_MODE_TERMINATE : v1::STOP_MODE_KILL, blame.cause.message());
+    if (origin) {
+      effects_.at_once.back().message.mutable_stop_rank()->set_grace_seconds(
+          kFailingRankGraceSeconds);
+    }
+  }
+  MaybeCloseEpoch();
+}
+
+void JobController::StopFor(records::StopIntent intent, v1::StopMode mode,
+                            std::string_view reason) {
+  // A stop that is already under way by a failure goes on as a kill; only what follows changes.
+  const bool ending = job_.record.phase() == records::EPOCH_PHASE_ENDING;
+  const bool stronger =
+      job_.record.intent() != records::STOP_INTENT_UNSPECIFIED && mode > v1::STOP_MODE_DRAIN;
+  job_.record.set_intent(intent);
+  job_.record.set_intent_reason(std::string(reason));
+  job_.record.set_phase(records::EPOCH_PHASE_ENDING);
+  effects_.job_changed = true;
+  for (int rank = 0; rank < job_.record.members_size(); ++rank) {
+    if (member(rank).released() || (ending && !stronger)) continue;
+    SendStop(rank, mode, reason);
+  }
+  MaybeCloseEpoch();
+}
+
+v1::RootCause JobController::CauseOfExit(int rank, const v1::RankExited& exited) {
+  v1::RootCause cause;
+  cause.set_rank(rank);
+  cause.set_worker("workers/" + member(rank).worker());
+  cause.set_epoch(job().epoch());
+  cause.set_step(exited.last_step());
+  cause.set_exit_code(exited.exit_code());
+  cause.set_signal(exited.signal());
+  *cause.mutable_last_lines() = exited.last_lines();
+  const std::optional<v1::RankFailure>& failure = job_.live[rank].failure;
+  const std::string who = absl::StrCat("rank ", rank, " on ", member(rank).worker());
+  if (failure && exited.signal() == 0) {
+    cause.set_cause(failure->cause());
+    cause.set_collective(failure->collective());
+    cause.set_message(absl::StrCat(who, ": ", failure->message()));
+  } else if (exited.signal() != 0) {
+    cause.set_cause(v1::FAILURE_CAUSE_RANK_DIED);
+    cause.set_message(absl::StrCat(who, " was ended by signal ", exited.signal(),
+                                   exited.signal() == 9 ? " (SIGKILL: the kernel's out-of-memory "
+                                                          "killer, or somebody)"
+                                                        : "",
+                                   " after step ", exited.last_step()));
+  } else if (exited.exit_code() != 0) {
+    cause.set_cause(v1::FAILURE_CAUSE_RANK_FAILED);
+    cause.set_message(absl::StrCat(
+        who, " exited with code ", exited.exit_code(), " after step ", exited.last_step(),
+        exited.last_lines_size() > 0 ? ": " + exited.last_lines(exited.last_lines_size() - 1)
+                                     : std::string()));
+  } else {
+    cause.set_cause(v1::FAILURE_CAUSE_ORPHANED);
+    cause.set_message(absl::StrCat(who, " stopped by itself after step ", exited.last_step(),
+                                   " although nobody had asked it to"));
+  }
+  return cause;
+}
+
+void JobController::RefineCause(int rank, const v1::RankExited& exited, absl::Time exit_time) {
+  if (job_.record.intent() != records::STOP_INTENT_UNSPECIFIED) return;
+  v1::RootCause& cause = *job_.record.mutable_ending_cause();
+  const bool of_peers = cause.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
+  // A rank whose peers had lost it before we sent the kill did not die of the kill.
+  const bool accused = of_peers && cause.rank() == rank;
+  const bool killed_by_us = (exited.signal() == 9 || exited.signal() == 15) &&
+                            exit_time >= job_.stop_sent_wall && !accused;
+  const std::optional<v1::RankFailure>& failure = job_.live[rank].failure;
+  const bool saw_peer_only = failure && failure->cause() == v1::FAILURE_CAUSE_COMMUNICATION;
+  const bool own_death = (exited.signal() != 0 && !killed_by_us && !saw_peer_only) ||
+                         (exited.signal() == 0 && exited.exit_code() != 0 && !saw_peer_only);
+  if (of_peers && own_death) {
+    cause = CauseOfExit(rank, exited);
+    job().set_cause(cause.cause());
+    v1::JobEvent& event =
+        Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message());
+    event.set_cause(cause.cause());
+    event.set_rank(rank);
+    event.set_worker(cause.worker());
+  } else if (cause.rank() == rank && cause.last_lines_size() == 0) {
+    *cause.mutable_last_lines() = exited.last_lines();
+    if (!killed_by_us) {
+      cause.set_exit_code(exited.exit_code());
+      cause.set_signal(exited.signal());
+    }
+  }
+  *job().mutable_root_cause() = cause;
+}
+
+void JobController::Release(int rank, v1::RankState state) {
+  member(rank).set_released(true);
+  status(rank).set_state(state);
+  effects_.job_changed = true;
+  effects_.reschedule = true;
+}
+
+void JobController::MaybeCloseEpoch() {
+  if (job_.record.phase() == records::EPOCH_PHASE_ENDING && AllReleased()) CloseEpoch();
+}
+
+void JobController::CloseAttempt(v1::AttemptState state) {
+  v1::Attempt& last = attempt();
+  last.set_state(state);
+  *last.mutable_end_time() = ToTimestamp(now_.wall);
+  *last.mutable_ranks() = job().ranks();
+  effects_.attempt_changed = true;
+  if (job_.record.has_commit_time()) {
+    job_.record.set_run_seconds(
+        job_.record.run_seconds() +
+        absl::ToDoubleSeconds(now_.wall - FromTimestamp(job_.record.commit_time())));
+  }
+  job_.record.set_phase(records::EPOCH_PHASE_UNSPECIFIED);
+  job_.rendezvous.Clear();
+  effects_.rendezvous_cleared = true;
+  effects_.reschedule = true;
+}
+
+void JobController::CloseEpoch() {
+  const records::StopIntent intent = job_.record.intent();
+  const std::string why = job_.record.intent_reason();
+  job_.record.clear_intent();
+  job_.record.clear_intent_reason();
+  const bool finished = AllFinished() || (job_.linger_killed && member(0).exited().finished());
+  if (finished && intent != records::STOP_INTENT_CANCEL) return Succeed();
+  switch (intent) {
+    case records::STOP_INTENT_CANCEL:
+      CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
+      SetState(v1::JOB_STATE_CANCELLED, why);
+      Event("CANCELLED", v1::EVENT_SEVERITY_INFO, why).set_state(v1::JOB_STATE_CANCELLED);
+      return;
+    case records::STOP_INTENT_SUSPEND:
+      CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
+      SetState(v1::JOB_STATE_SUSPENDED, why);
+      Event("SUSPENDED", v1::EVENT_SEVERITY_INFO, why).set_state(v1::JOB_STATE_SUSPENDED);
+      return;
+    case records::STOP_INTENT_RUN_TIME:
+      CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
+      job().set_cause(v1::FAILURE_CAUSE_MAX_RUN_TIME);
+      SetState(v1::JOB_STATE_RECOVERING, why);
+      SetState(v1::JOB_STATE_FAILED, why);
+      Event("FAILED", v1::EVENT_SEVERITY_ERROR, why).set_state(v1::JOB_STATE_FAILED);
+      return;
+    case records::STOP_INTENT_RESTART:
+    case records::STOP_INTENT_DRAIN: {
+      CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
+      const v1::FailureCause cause = intent == records::STOP_INTENT_DRAIN
+                                         ? v1::FAILURE_CAUSE_DRAINED
+                                         : v1::FAILURE_CAUSE_USER_RESTART;
+      job().set_cause(cause);
+      attempt().set_cause(cause);
+      job().mutable_restarts()->set_free(job().restarts().free() + 1);
+      effects_.restart_cause = cause;
+      SetState(v1::JOB_STATE_RECOVERING, why);
+      Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why).set_state(v1::JOB_STATE_RECOVERING);
+      return;
+    }
+    default:
+      return AfterFailure();
+  }
+}
+
+void JobController::AfterFailure() {
+  const v1::RootCause cause = job_.record.ending_cause();
+  CloseAttempt(v1::ATTEMPT_STATE_FAILED);
+  attempt().set_cause(cause.cause());
+  *attempt().mutable_root_cause() = cause;
+
+  FailureFacts facts;
+  facts.cause = cause;
+  if (cause.rank() < static_cast<int>(job_.live.size())) {
+    const LiveRank& live = job_.live[cause.rank()];
+    facts.phase = live.failure ? live.failure->phase()
+                               : (live.pulse ? live.pulse->pulse.phase() : v1::PHASE_UNSPECIFIED);
+  }
+  const std::int64_t reached = std::max(attempt().last_step(), job().checkpoint().step());
+  facts.progressed = reached > job_.record.progress_mark();
+  facts.counts = job().restarts();
+  facts.restarts_since_progress = job_.record.restarts_since_progress();
+  RetryDecision decision = DecideRetry(job().spec().spec().failure_policy(), facts);
+  if (DropUnusableCheckpoint(cause)) {
+    decision.restart = true;
+    decision.counts = facts.counts;
+    decision.reason = "restart from the checkpoint before";
+  }
+  job_.record.set_progress_mark(std::max(job_.record.progress_mark(), reached));
+  job_.record.set_restarts_since_progress(
+      facts.progressed ? 1 : job_.record.restarts_since_progress() + 1);
+  if (!decision.restart) {
+    const std::string reason = absl::StrCat(cause.message(), "; ", decision.reason);
+    SetState(v1::JOB_STATE_FAILED, reason);
+    v1::JobEvent& event = Event("FAILED", v1::EVENT_SEVERITY_ERROR, reason);
+    event.set_state(v1::JOB_STATE_FAILED);
+    event.set_cause(cause.cause());
+    job_.failed_at.reset();
+    return;
+  }
+  *job().mutable_restarts() = decision.counts;
+  if (decision.exclude_worker) {
+    job_.record.add_excluded_workers(WorkerIdFromName(cause.worker()).value());
+  }
+  if (decision.backoff > absl::ZeroDuration()) {
+    *job_.record.mutable_earliest_start() = ToTimestamp(now_.wall + decision.backoff);
+  }
+  effects_.restart_cause = cause.cause();
+  SetState(v1::JOB_STATE_RECOVERING, absl::StrCat(cause.message(), "; ", decision.reason));
+  Event("RESTARTING", v1::EVENT_SEVERITY_WARNING, decision.reason)
+      .set_state(v1::JOB_STATE_RECOVERING);
+}
+
+// Rank 0 renames the manifest after it was admitted; if it died in between, the record is ahead of
+// the disk. A checkpoint that nothing has followed and that cannot be loaded is given up for the
+// one before.
+bool JobController::DropUnusableCheckpoint(const v1::RootCause& cause) {
+  if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.record.has_commit_time() ||
+      job_.checkpoints.size() < 2 ||
+      job_.checkpoints.back().step() != job_.record.unconfirmed_checkpoint()) {
+    return false;
+  }
+  effects_.dropped_checkpoints.push_back(job_.checkpoints.back().step());
+  Event("CHECKPOINT_DROPPED", v1::EVENT_SEVERITY_WARNING,
+        absl::StrCat("the checkpoint of step ", job().checkpoint().step(), " cannot be loaded; ",
+                     "going back to step ", job_.checkpoints[job_.checkpoints.size() - 2].step()));
+  job_.checkpoints.pop_back();
+  job_.record.clear_unconfirmed_checkpoint();
+  *job().mutable_checkpoint() = job_.checkpoints.back();
+  return true;
+}
+
+void JobController::Succeed() {
+  v1::JobResult result = member(0).exited().result();
+  if (result.steps() == 0) result.set_steps(member(0).exited().last_step());
+  const v1::RankJoined& joined = member(0).joined();
+  if (joined.has_unigram_entropy() && !result.has_unigram_entropy()) {
+    result.set_unigram_entropy(joined.unigram_entropy());
+  }
+  if (joined.has_bigram_conditional_entropy() && !result.has_bigram_conditional_entropy()) {
+    result.set_bigram_conditional_entropy(joined.bigram_conditional_entropy());
+  }
+  if (result.families().empty()) {
+    for (const v1::FamilyVerdict& family : job_.families) *result.add_families() = family;
+  }
+  const bool by_rank = result.memory_peak_bytes_by_rank().empty();
+  for (const v1::RankStatus& rank : job().ranks()) {
+    if (by_rank) result.add_memory_peak_bytes_by_rank(rank.memory_peak_bytes());
+    result.set_memory_peak_bytes(std::max(result.memory_peak_bytes(), rank.memory_peak_bytes()));
+  }
+  *job().mutable_result() = std::move(result);
+  if (attempt().last_step() < member(0).exited().last_step()) {
+    attempt().set_last_step(member(0).exited().last_step());
+  }
+  CloseAttempt(v1::ATTEMPT_STATE_SUCCEEDED);
+  job().clear_cause();
+  job().mutable_progress()->clear_eta_seconds();
+  job().mutable_progress()->set_step(
+      std::max(job().progress().step(), member(0).exited().last_step()));
+  const std::string reason = absl::StrCat("finished after step ", member(0).exited().last_step());
+  SetState(v1::JOB_STATE_SUCCEEDED, reason);
+  Event("SUCCEEDED", v1::EVENT_SEVERITY_INFO, reason).set_state(v1::JOB_STATE_SUCCEEDED);
+}
+
+}  // namespace fsdp::coordinator
