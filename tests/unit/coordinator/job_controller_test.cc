@@ -1,0 +1,189 @@
+// One job's life with time as an argument: deadlines and what follows an epoch.
+
+#include "coordinator/lifecycle/job_controller.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace fsdp::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JobControllerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    job_.mutable_job().set_name("jobs/a");
+    Do([](JobController& controller) { controller.Enqueue(); });
+  }
+
+  // One event at the current time; its effects stay in `effects_`.
+  void Do(const std::function<void(JobController&)>& event) {
+    effects_ = Effects();
+    JobController controller(job_, options_, now_, effects_);
+    event(controller);
+  }
+  void Pass(double seconds) {
+    now_.mono = now_.mono + absl::Seconds(seconds);
+    now_.wall += absl::Seconds(seconds);
+  }
+  v1::JobSpec& spec() { return *job_.mutable_job().mutable_spec()->mutable_spec(); }
+
+  void Start(int ranks) {
+    std::vector<records::MemberRecord> members;
+    for (int rank = 0; rank < ranks; ++rank) {
+      members.emplace_back().set_rank(rank);
+      members.back().set_worker("w" + std::to_string(rank));
+    }
+    Do([&](JobController& controller) { controller.Place(members); });
+    for (int rank = 0; rank < ranks; ++rank) {
+      v1::RankJoined joined;
+      joined.set_resume_step(job_.job().checkpoint().step());
+      Do([&](JobController& controller) { controller.OnJoined(rank, joined); });
+    }
+  }
+  void Exit(int rank, int signal) {
+    v1::RankExited exited;
+    exited.set_signal(signal);
+    Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
+  }
+  void Publish(std::int64_t step) {
+    v1::ManifestProposal proposal;
+    proposal.mutable_checkpoint()->set_step(step);
+    Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
+  }
+  void Pulse(int rank, std::int64_t started, std::int64_t finished, double pending) {
+    v1::RankPulse pulse;
+    pulse.set_step(50);
+    pulse.set_phase(v1::PHASE_TRAIN);
+    pulse.set_collective_started(started);
+    pulse.set_collective_finished(finished);
+    pulse.set_collective("reduce_scatter layers.1");
+    pulse.set_collective_pending_seconds(pending);
+    Do([&](JobController& controller) { controller.OnPulse(rank, pulse); });
+  }
+
+  Options options_;
+  JobRuntime job_;
+  TimePoint now_{MonotonicTime::FromSinceStart(absl::Seconds(1000)), absl::FromUnixSeconds(1000)};
+  Effects effects_;
+};
+
+TEST_F(JobControllerTest, AHangIsDiagnosedThenAbortedNamingRankAndCollective) {
+  Start(2);
+  for (int second = 0; second <= 31; ++second) {
+    Pulse(0, 8, 7, second);
+    Pulse(1, 7, 7, 0);
+    Do([](JobController& controller) { controller.OnTick(); });
+    if (second == 6) {
+      ASSERT_EQ(effects_.events.size(), 1u);
+      EXPECT_EQ(effects_.events[0].type(), "HANG_SUSPECTED");
+      EXPECT_EQ(effects_.at_once.size(), 2u);
+    }
+    if (second == 30) {
+      EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RUNNING);
+    }
+    Pass(1);
+  }
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(job_.job().root_cause().cause(), v1::FAILURE_CAUSE_HANG);
+  EXPECT_EQ(job_.job().root_cause().rank(), 1);
+  EXPECT_EQ(job_.job().root_cause().collective(), "reduce_scatter layers.1, sequence 8");
+}
+
+TEST_F(JobControllerTest, NoTwoEpochsAreAliveAtOnce) {
+  Start(3);
+  Exit(0, 11);
+  EXPECT_EQ(effects_.at_once.size(), 2u);
+  for (const Outgoing& out : effects_.at_once) {
+    EXPECT_EQ(out.message.stop_rank().mode(), v1::STOP_MODE_KILL);
+  }
+  const auto wants = [&] {
+    bool result = false;
+    Do([&](JobController& controller) { result = controller.WantsPlacement(); });
+    return result;
+  };
+  Exit(1, 9);
+  EXPECT_FALSE(wants()) << "rank 2 is not released";
+  Exit(2, 9);
+  EXPECT_TRUE(wants());
+  EXPECT_EQ(job_.job().root_cause().signal(), 11);
+}
+
+TEST_F(JobControllerTest, AnUnansweredStopBecomesAKill) {
+  spec().mutable_limits()->set_grace_period_seconds(10);
+  Start(1);
+  Do([](JobController& controller) { ASSERT_TRUE(controller.Cancel("enough").ok()); });
+  EXPECT_EQ(effects_.at_once[0].message.stop_rank().mode(), v1::STOP_MODE_TERMINATE);
+  Pass(14);
+  Do([](JobController& controller) { controller.OnTick(); });
+  EXPECT_TRUE(effects_.at_once.empty());
+  Pass(2);
+  Do([](JobController& controller) { controller.OnTick(); });
+  ASSERT_EQ(effects_.at_once.size(), 1u);
+  EXPECT_EQ(effects_.at_once[0].message.stop_rank().mode(), v1::STOP_MODE_KILL);
+  Exit(0, 9);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(JobControllerTest, TheRunTimeLimitCountsAllAttempts) {
+  spec().mutable_limits()->set_max_run_seconds(100);
+  Start(1);
+  Pass(60);
+  Exit(0, 11);
+  Pass(1000);
+  Start(1);
+  Pass(39);
+  Do([](JobController& controller) { controller.OnTick(); });
+  EXPECT_TRUE(effects_.at_once.empty());
+  Pass(2);
+  Do([](JobController& controller) { controller.OnTick(); });
+  EXPECT_EQ(effects_.at_once.size(), 1u);
+  Exit(0, 15);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_MAX_RUN_TIME);
+}
+
+TEST_F(JobControllerTest, ACheckpointThatWasAdmittedButNeverRenamedIsGivenUp) {
+  Start(1);
+  Publish(10);
+  Publish(20);
+  Exit(0, 9);
+  // The next epoch cannot load step 20.
+  std::vector<records::MemberRecord> members(1);
+  members[0].set_worker("w0");
+  Do([&](JobController& controller) { controller.Place(members); });
+  EXPECT_EQ(effects_.when_durable[0].message.start_rank().resume().step(), 20);
+  v1::RankFailure failure;
+  failure.set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+  failure.set_message("no manifest");
+  Do([&](JobController& controller) { controller.OnFailure(0, failure); });
+  v1::RankExited exited;
+  exited.set_exit_code(1);
+  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(job_.job().checkpoint().step(), 10);
+  EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+}
+
+TEST_F(JobControllerTest, OnlyTheNewestCheckpointsAreListed) {
+  spec().mutable_checkpoint()->set_keep_last(2);
+  spec().mutable_checkpoint()->set_keep_every_steps(30);
+  Start(1);
+  for (const int step : {10, 20, 30, 40, 50, 60}) Publish(step);
+  std::vector<std::int64_t> steps;
+  for (const v1::CheckpointInfo& info : job_.checkpoints) steps.push_back(info.step());
+  EXPECT_THAT(steps, ::testing::ElementsAre(30, 50, 60));
+}
+
+TEST_F(JobControllerTest, VerbsThatTheStateDoesNotAllowSaySo) {
+  Do([](JobController& controller) {
+    const absl::Status status = controller.Resume();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("jobs/a is QUEUED"));
+    EXPECT_EQ(controller.Restart("").code(), absl::StatusCode::kFailedPrecondition);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::coordinator
