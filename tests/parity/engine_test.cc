@@ -23,7 +23,6 @@ using testing_support::MakeSolo;
 using testing_support::Preset;
 using testing_support::RunOptions;
 using testing_support::SmallPlan;
-using testing_support::SoloEngine;
 using testing_support::Train;
 
 std::vector<float> LogitsOf(Engine& engine, const std::vector<std::int32_t>& tokens) {
@@ -34,9 +33,9 @@ std::vector<float> LogitsOf(Engine& engine, const std::vector<std::int32_t>& tok
 }
 
 std::vector<std::int32_t> SomeTokens(std::int64_t length) {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
   for (std::int64_t i = 0; i < length; ++i) {
-    tokens.push_back(static_cast<std::int32_t>((i * 37 + 11) % 256));
+    tokens[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((i * 37 + 11) % 256);
   }
   return tokens;
 }
