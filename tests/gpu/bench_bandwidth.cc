@@ -265,6 +265,7 @@ void BenchBandwidth(Device& device) {
   Norms(device, table, 16384, 2048);
   Norms(device, table, 8192, 4096);
   LayerNorms(device, table, 8192, 2048);
+  LayerNorms(device, table, 16384, 2048);
   Activations(device, table, 8192, 8192);
   SwiGlus(device, table, 16384, 8192);
   SwiGlus(device, table, 8192, 14336);
