@@ -34,6 +34,7 @@ void ContentHash::AddStripe(const std::byte* stripe) {
 }
 
 void ContentHash::Add(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
   total_bytes_ += bytes.size();
   if (tail_size_ > 0) {
     const std::size_t count = std::min(bytes.size(), kStripe - tail_size_);
