@@ -160,7 +160,7 @@ void BenchAttention(int rounds) {
   std::printf("\ncuDNN: %s\n",
               (cudnn.ok() ? (*cudnn)->version() : cudnn.status().ToString()).c_str());
   std::printf(
-      "\nattention, bf16; err: ||x - f32 kernel|| / ||f32 kernel|| of out and d_qkvXX);
+      "\nattention, bf16; err: ||x - f32 kernel|| / ||f32 kernel|| of out and d_qkv at batch 1\n");
   std::printf("%-26s %-22s %8s %8s %8s %9s %9s %9s %9s\n", "case", "implementation", "fwd ms",
               "bwd ms", "sum ms", "TFLOP/s", "err out", "err dqkv", "scratch");
   for (const Case& c : cases) {
