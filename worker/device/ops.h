@@ -180,8 +180,8 @@ class Ops {
   virtual absl::Status GradStats(Stream& stream, const Vector& grad, StepStats* stats,
                                  std::span<std::byte> scratch) = 0;
   virtual std::size_t GradStatsScratchBytes(std::int64_t size) const = 0;
-  // scalars from the all-reduced stats. The clip factor is min(1, max_norm / (grad_norm + 1e-6)), as
-  // torch's; max_norm <= 0: no clipping.
+  // scalars from the all-reduced stats. The clip factor is min(1, max_norm / (grad_norm + 1e-6)),
+  // as torch's; max_norm <= 0: no clipping.
   virtual absl::Status FinishStats(Stream& stream, const StepStats* stats, float max_norm,
                                    UpdateScalars* scalars) = 0;
 

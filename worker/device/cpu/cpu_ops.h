@@ -2,8 +2,8 @@
 #define FSDPCTL_WORKER_DEVICE_CPU_CPU_OPS_H_
 
 // Ops on the CPU: checks, then work put into the stream, cut into tasks for the pool. Outside of
-// products, the bits of a result do not depend on how work is cut. Operands in f64 are the truth that other backends and
-// dtypes are tested against.
+// products, the bits of a result do not depend on how work is cut. Operands in f64 are the truth
+// that other backends and dtypes are tested against.
 //
 // Token ids and targets out of range are INVALID_ARGUMENT from the stream, because they are read
 // only when the work runs.
