@@ -4,7 +4,7 @@
 
 #include "proto/support/log.h"
 #include "proto/support/status.h"
-#include "worker/optim/philox.h"
+#include "worker/device/philox.h"
 
 namespace fsdp::testing_support {
 namespace {
@@ -74,7 +74,7 @@ GlobalBatch MakeBatch(const RunOptions& options, std::int64_t step) {
       static_cast<std::size_t>(options.plan.global_batch * options.plan.sequence_length);
   GlobalBatch batch;
   for (std::size_t i = 0; i < size; ++i) {
-    const PhiloxBlock bits = Philox4x32(static_cast<std::uint64_t>(step) + 99, i);
+    const PhiloxBlock bits = PhiloxAt(static_cast<std::uint64_t>(step) + 99, i);
     batch.tokens.push_back(static_cast<std::int32_t>(bits[0] % vocab));
     const bool ignored =
         options.ignore_all || (options.ignore_every > 0 &&

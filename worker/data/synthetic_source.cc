@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "worker/data/content_hash.h"
-#include "worker/data/philox.h"
+#include "worker/device/philox.h"
 
 namespace fsdp {
 namespace {

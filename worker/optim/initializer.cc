@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "worker/optim/philox.h"
+#include "worker/device/philox.h"
 
 namespace fsdp {
 namespace {
@@ -58,7 +58,7 @@ void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name
   std::size_t done = 0;
   while (done < out.size()) {
     const std::uint64_t index = static_cast<std::uint64_t>(first) + done;
-    const PhiloxBlock bits = Philox4x32(key, index / 4);
+    const PhiloxBlock bits = PhiloxAt(key, index / 4);
     const std::array<float, 4> values =
         normal ? NormalBlock(bits, scale) : UniformBlock(bits, scale);
     for (std::size_t lane = index % 4; lane < 4 && done < out.size(); ++lane, ++done) {

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status.h"
-#include "worker/optim/philox.h"
+#include "worker/device/philox.h"
 #include "worker/train/engine.h"
 #include "worker/train/oracle_file.h"
 #include "worker/train/tool_flags.h"
@@ -46,7 +46,7 @@ std::int64_t PeakResidentBytes() {
 
 void FillTokens(std::uint64_t key, std::int64_t vocab, std::vector<std::int32_t>& out) {
   for (std::size_t i = 0; i < out.size(); i += 4) {
-    const PhiloxBlock bits = Philox4x32(key, i / 4);
+    const PhiloxBlock bits = PhiloxAt(key, i / 4);
     for (std::size_t lane = 0; lane < 4 && i + lane < out.size(); ++lane) {
       out[i + lane] = static_cast<std::int32_t>(bits[lane] % static_cast<std::uint64_t>(vocab));
     }

@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "worker/device/cpu/cpu_attention.h"
 #include "worker/device/cpu/cpu_stream.h"
-#include "worker/device/cpu/op_checks.h"
+#include "worker/device/op_checks.h"
 
 namespace fsdp::cpu {
 namespace {

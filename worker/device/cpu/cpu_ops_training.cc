@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "worker/device/cpu/cpu_ops.h"
-#include "worker/device/cpu/op_checks.h"
+#include "worker/device/op_checks.h"
 
 namespace fsdp::cpu {
 namespace {

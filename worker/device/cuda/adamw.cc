@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
-#include "worker/device/cpu/op_checks.h"
 #include "worker/device/cuda/cuda_status.h"
+#include "worker/device/op_checks.h"
 
 namespace fsdp {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 absl::Status Check(const char* op, std::int64_t size, const kernels::AdamWArgs& args,
                    std::span<const DecaySegment> segments, const AdamWOptions& options,
                    const UpdateScalars* scalars) {
-  cpu::OpChecks check(op);
+  OpChecks check(op);
   check.Vector("m", args.m, DType::kF32, size)
       .Vector("v", args.v, DType::kF32, size)
       .Vector("grad", args.grad, DType::kF32, size)

@@ -5,17 +5,15 @@
 
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
-#include "worker/device/cpu/op_checks.h"
 #include "worker/device/cuda/adamw.h"
 #include "worker/device/cuda/attention.h"
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/matmul.h"
+#include "worker/device/op_checks.h"
 
 namespace fsdp {
 namespace {
-
-using cpu::OpChecks;
 
 constexpr std::initializer_list<DType> kFloats = {DType::kF32, DType::kBf16};
 

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/content_hash.h"
 #include "worker/data/entropy.h"
-#include "worker/data/philox.h"
+#include "worker/device/philox.h"
 
 namespace fsdp {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
+#include "worker/device/philox.h"
 #include "worker/optim/initializer.h"
-#include "worker/optim/philox.h"
 #include "worker/optim/schedule.h"
 #include "worker/optim/segments.h"
 
@@ -15,8 +15,9 @@ namespace {
 
 // The published known-answer vectors of philox4x32-10 with the upper counter words zero.
 TEST(Philox, KnownAnswer) {
-  EXPECT_THAT(Philox4x32(0, 0),
+  EXPECT_THAT(PhiloxAt(0, 0),
               testing::ElementsAre(0x6627e8d5U, 0xe169c58dU, 0xbc57ac4cU, 0x9b00dbd8U));
+  EXPECT_EQ(PhiloxAt(7, 0x3'0000'0002), Philox4x32({2, 3, 0, 0}, 7));
 }
 
 TEST(Initializer, AnyPartIsAPartOfTheWhole) {

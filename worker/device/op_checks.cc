@@ -1,9 +1,9 @@
-#include "worker/device/cpu/op_checks.h"
+#include "worker/device/op_checks.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace fsdp::cpu {
+namespace fsdp {
 
 void OpChecks::Fail(const std::string& message) {
   if (status_.ok()) status_ = absl::InvalidArgumentError(absl::StrCat(op_, ": ", message));
@@ -74,4 +74,4 @@ OpChecks& OpChecks::Heads(const char* name, const fsdp::Matrix& qkv, const Atten
                 (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim);
 }
 
-}  // namespace fsdp::cpu
+}  // namespace fsdp

@@ -1,5 +1,5 @@
-#ifndef FSDPCTL_WORKER_DEVICE_CPU_OP_CHECKS_H_
-#define FSDPCTL_WORKER_DEVICE_CPU_OP_CHECKS_H_
+#ifndef FSDPCTL_WORKER_DEVICE_OP_CHECKS_H_
+#define FSDPCTL_WORKER_DEVICE_OP_CHECKS_H_
 
 // Checks of an operation's operands. Each check names the operand and both values; the first one
 // that fails is kept:
@@ -17,7 +17,7 @@
 #include "worker/device/ops.h"
 #include "worker/device/tensor.h"
 
-namespace fsdp::cpu {
+namespace fsdp {
 
 class OpChecks {
  public:
@@ -46,6 +46,6 @@ class OpChecks {
 // The dtype of sums and statistics: f64 for f64 operands, f32 otherwise.
 inline DType SumType(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
-}  // namespace fsdp::cpu
+}  // namespace fsdp
 
-#endif  // FSDPCTL_WORKER_DEVICE_CPU_OP_CHECKS_H_
+#endif  // FSDPCTL_WORKER_DEVICE_OP_CHECKS_H_

@@ -1,8 +1,8 @@
-#ifndef FSDPCTL_WORKER_DATA_PHILOX_H_
-#define FSDPCTL_WORKER_DATA_PHILOX_H_
+#ifndef FSDPCTL_WORKER_DEVICE_PHILOX_H_
+#define FSDPCTL_WORKER_DEVICE_PHILOX_H_
 
-// Philox4x32-10 (Salmon et al., SC'11): a counter-based generator, so that any element of a random
-// stream can be had without the ones before it.
+// Philox4x32-10 (Salmon et al., SC'11): random bits as a pure function of (key, counter), so that
+// any element of a random stream can be had without the ones before it, and all ranks agree on it.
 
 #include <array>
 #include <cstdint>
@@ -27,6 +27,12 @@ inline PhiloxBlock Philox4x32(PhiloxBlock counter, std::uint64_t key) {
   return counter;
 }
 
+// Block `index` of the stream of `key`: the counter's upper half stays zero.
+inline PhiloxBlock PhiloxAt(std::uint64_t key, std::uint64_t index) {
+  return Philox4x32(
+      {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0}, key);
+}
+
 }  // namespace fsdp
 
-#endif  // FSDPCTL_WORKER_DATA_PHILOX_H_
+#endif  // FSDPCTL_WORKER_DEVICE_PHILOX_H_
