@@ -51,12 +51,19 @@ std::vector<Case> Cases() {
       }
     }
   }
+  // Odd vocabularies, sequence lengths, head counts; tied heads with an explicit head_dim; biases.
+  for (const char* name : {"llama-odd", "llama-headdim-tied", "llama-bias", "minillm-odd"}) {
+    for (const int world : {1, 3}) {
+      cases.push_back({name, world, CommunicatorKind::kInProcess, DType::kF32});
+      cases.push_back({name, world, CommunicatorKind::kInProcess, DType::kBf16});
+    }
+  }
   return cases;
 }
 
 std::string NameOfCase(const testing::TestParamInfo<Case>& info) {
   std::string name = info.param.name;
-  name.erase(name.find('-'));
+  for (char& letter : name) letter = letter == '-' ? '_' : letter;
   return name + "_world" + std::to_string(info.param.world) +
          (info.param.communicator == CommunicatorKind::kGloo ? "_gloo_" : "_threads_") +
          NameOf(info.param.dtype);
