@@ -128,9 +128,6 @@ void Coordinator::LoadJob(StoredJob stored, std::set<std::string>* expected_work
       if (member.exited().finished()) job->first_finish = now;
     }
   }
-  if (job->record.phase() == records::EPOCH_PHASE_ENDING && job->record.has_failure_time()) {
-    job->stop_sent_wall = FromTimestamp(job->record.failure_time());
-  }
   const JobId id = JobIdOf(job->job());
   last_position_ = std::max(last_position_, job->record.position());
   if (!job->job().request_id().empty()) request_ids_[job->job().request_id()] = id;

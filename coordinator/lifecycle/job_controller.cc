@@ -244,7 +244,6 @@ void JobController::Place(const std::vector<records::MemberRecord>& members) {
   job_.first_finish.reset();
   job_.hang_reported = false;
   job_.linger_killed = false;
-  job_.stop_sent_wall = absl::InfiniteFuture();
 
   v1::Attempt& attempt = job_.attempts.emplace_back();
   attempt.set_attempt(job().attempt());

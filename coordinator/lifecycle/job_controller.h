@@ -99,7 +99,7 @@ class JobController {
   // Ends the epoch because somebody wants it.
   void StopFor(records::StopIntent intent, v1::StopMode mode, std::string_view reason);
   void Vanished(int rank);
-  void RefineCause(int rank, const v1::RankExited& exited, absl::Time exit_time);
+  void RefineCause(int rank, const v1::RankExited& exited);
   void Release(int rank, v1::RankState state);
   void MaybeCloseEpoch();
   void CloseEpoch();

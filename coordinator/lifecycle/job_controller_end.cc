@@ -23,9 +23,7 @@ void JobController::Fail(Blame blame) {
   blame.cause.set_epoch(job().epoch());
   if (blame.cause.step() == 0) blame.cause.set_step(job().progress().step());
   *job_.record.mutable_ending_cause() = blame.cause;
-  *job_.record.mutable_failure_time() = ToTimestamp(now_.wall);
   job_.failed_at = now_.mono;
-  job_.stop_sent_wall = now_.wall;
   job().set_cause(blame.cause.cause());
   *job().mutable_root_cause() = blame.cause;
   SetState(v1::JOB_STATE_RECOVERING, blame.cause.message());
@@ -100,18 +98,18 @@ v1::RootCause JobController::CauseOfExit(int rank, const v1::RankExited& exited)
   return cause;
 }
 
-void JobController::RefineCause(int rank, const v1::RankExited& exited, absl::Time exit_time) {
+void JobController::RefineCause(int rank, const v1::RankExited& exited) {
   if (job_.record.intent() != records::STOP_INTENT_UNSPECIFIED) return;
   v1::RootCause& cause = *job_.record.mutable_ending_cause();
   const bool of_peers = cause.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
-  // A rank whose peers had lost it before we sent the kill did not die of the kill.
-  const bool accused = of_peers && cause.rank() == rank;
-  const bool killed_by_us = (exited.signal() == 9 || exited.signal() == 15) &&
-                            exit_time >= job_.stop_sent_wall && !accused;
+  const bool killed_by_us =
+      (exited.signal() == 9 || exited.signal() == 15) && exited.signalled_by_worker();
   const std::optional<v1::RankFailure>& failure = job_.live[rank].failure;
   const bool saw_peer_only = failure && failure->cause() == v1::FAILURE_CAUSE_COMMUNICATION;
-  const bool own_death = (exited.signal() != 0 && !killed_by_us && !saw_peer_only) ||
-                         (exited.signal() == 0 && exited.exit_code() != 0 && !saw_peer_only);
+  // A rank may crash over a peer that it lost, but that kills nobody with SIGKILL.
+  const bool own_death =
+      !killed_by_us && (exited.signal() == 9 ||
+                        ((exited.signal() != 0 || exited.exit_code() != 0) && !saw_peer_only));
   if (of_peers && own_death) {
     cause = CauseOfExit(rank, exited);
     job().set_cause(cause.cause());

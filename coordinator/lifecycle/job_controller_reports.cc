@@ -170,7 +170,7 @@ void JobController::OnExited(int rank, const v1::RankExited& exited, absl::Time 
   Release(rank, v1::RANK_STATE_EXITED);
   status(rank).set_step(std::max(status(rank).step(), exited.last_step()));
   if (job_.record.phase() == records::EPOCH_PHASE_ENDING) {
-    RefineCause(rank, exited, exit_time);
+    RefineCause(rank, exited);
     return MaybeCloseEpoch();
   }
   if (exited.finished()) {

@@ -49,9 +49,6 @@ struct JobRuntime {
   MonotonicTime progressed;
   std::optional<MonotonicTime> first_finish;
   std::int64_t first_step = 0;
-  // When the ranks were told to stop after a failure, on the wall clock that exits are compared
-  // with.
-  absl::Time stop_sent_wall = absl::InfiniteFuture();
   bool hang_reported = false;
   bool linger_killed = false;
   std::vector<v1::FamilyVerdict> families;

@@ -293,6 +293,7 @@ void FakeWorker::StopTrainer(const v1::StopRank& stop) {
   v1::RankExited exited;
   if (stop.mode() == v1::STOP_MODE_KILL) {
     exited.set_signal(9);
+    exited.set_signalled_by_worker(true);
   } else if (stop.mode() == v1::STOP_MODE_CHECKPOINT) {
     exited.set_checkpoint_step(step());
   }

@@ -235,6 +235,7 @@ void Supervisor::OnTrainerExit(TrainerExit exit) {
   v1::RankExited& exited = *report.mutable_exited();
   exited.set_exit_code(exit.exit_code);
   exited.set_signal(exit.signal);
+  exited.set_signalled_by_worker(exit.signalled_by_us);
   for (std::string& line : rank_->last_lines) exited.add_last_lines(std::move(line));
   exited.set_last_step(rank_->last_step);
   if (rank_->done) {

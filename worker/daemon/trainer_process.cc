@@ -196,7 +196,11 @@ class TrainerProcess final : public Trainer {
 
   void Signal(int signal) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!reaped_) ::kill(-pid_, signal);
+    if (reaped_) return;
+    // A trainer that somebody else has killed may be half-way out: its end is not ours then.
+    const bool ends_it = signal == SIGTERM || signal == SIGKILL;
+    if (ends_it && !exit_.signalled_by_us) exit_.signalled_by_us = !ProcessIsEnding(pid_);
+    ::kill(-pid_, signal);
   }
 
   [[nodiscard]] pid_t pid() const override { return pid_; }
@@ -351,6 +355,22 @@ absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid) {
 absl::StatusOr<char> ProcessState(pid_t pid) {
   ASSIGN_OR_RETURN(const std::vector<std::string> fields, ReadStat(pid));
   return fields[0][0];
+}
+
+bool ProcessIsEnding(pid_t pid) {
+  const absl::StatusOr<std::vector<std::string>> fields = ReadStat(pid);
+  if (!fields.ok()) return absl::IsNotFound(fields.status());
+  if ((*fields)[0] == "Z" || (*fields)[0] == "X") return true;
+  // Of linux/sched.h: the process gets ready to end; a signal ends it.
+  constexpr std::uint64_t kExiting = 0x4;
+  constexpr std::uint64_t kSignaled = 0x400;
+  std::uint64_t flags = 0;
+  std::uint64_t pending = 0;
+  // Fields 9 and 31 of the file.
+  if (!absl::SimpleAtoi((*fields)[9 - 3], &flags)) return false;
+  if ((flags & (kExiting | kSignaled)) != 0) return true;
+  return fields->size() > 31 - 3 && absl::SimpleAtoi((*fields)[31 - 3], &pending) &&
+         (pending & (std::uint64_t{1} << (SIGKILL - 1))) != 0;
 }
 
 }  // namespace fsdp::daemon

@@ -21,6 +21,9 @@ namespace fsdp::daemon {
 struct TrainerExit {
   int exit_code = 0;
   int signal = 0;
+  // SIGTERM or SIGKILL had been sent through Trainer::Signal to a process that nothing else was
+  // ending yet.
+  bool signalled_by_us = false;
 };
 
 // What a trainer does, told from a thread of its own, one call at a time. OnExit is the last call:
@@ -81,6 +84,10 @@ absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid);
 // cannot be interrupted, T is stopped by a signal, Z has ended.
 //   NOT_FOUND  there is none
 absl::StatusOr<char> ProcessState(pid_t pid);
+
+// Whether process `pid` has ended, is on its way out, or has a SIGKILL waiting. False when that
+// cannot be known.
+bool ProcessIsEnding(pid_t pid);
 
 }  // namespace fsdp::daemon
 

@@ -42,10 +42,18 @@ class JobControllerTest : public ::testing::Test {
       Do([&](JobController& controller) { controller.OnJoined(rank, joined); });
     }
   }
-  void Exit(int rank, int signal) {
+  void Exit(int rank, int signal, bool signalled_by_worker = false) {
     v1::RankExited exited;
     exited.set_signal(signal);
+    exited.set_signalled_by_worker(signalled_by_worker);
     Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
+  }
+  void LosePeer(int rank, int peer) {
+    v1::RankFailure failure;
+    failure.set_cause(v1::FAILURE_CAUSE_COMMUNICATION);
+    failure.set_message("connection reset by peer");
+    failure.set_peer(peer);
+    Do([&](JobController& controller) { controller.OnFailure(rank, failure); });
   }
   void Publish(std::int64_t step) {
     v1::ManifestProposal proposal;
@@ -108,6 +116,47 @@ TEST_F(JobControllerTest, NoTwoEpochsAreAliveAtOnce) {
   Exit(2, 9);
   EXPECT_TRUE(wants());
   EXPECT_EQ(job_.job().root_cause().signal(), 11);
+}
+
+// Rank 1 is killed by `kill -9`. Whoever tells of it first, and whoever is blamed at first: rank 1
+// died.
+TEST_F(JobControllerTest, AKilledRankIsTheRootCauseInWhateverOrderReportsCome) {
+  for (const int order : {0, 1, 2, 3, 4}) {
+    SCOPED_TRACE(order);
+    job_ = JobRuntime();
+    SetUp();
+    Start(3);
+    if (order == 0) Exit(1, 9);
+    if (order == 1) LosePeer(0, 1);
+    // Rank 2 blames a rank that is well; it is killed by us before the dead one's exit arrives.
+    if (order >= 2) LosePeer(2, 0);
+    if (order == 3) LosePeer(0, 1);
+    // The dead rank itself had lost a peer.
+    if (order == 4) LosePeer(1, 2);
+    if (order >= 2) Exit(0, 9, true);
+    if (order != 0) Exit(1, 9);
+    if (order < 2) Exit(0, 9, true);
+    Exit(2, 9, true);
+    EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+    const v1::RootCause& cause = job_.job().root_cause();
+    EXPECT_EQ(cause.cause(), v1::FAILURE_CAUSE_RANK_DIED);
+    EXPECT_EQ(cause.rank(), 1);
+    EXPECT_EQ(cause.signal(), 9);
+    EXPECT_EQ(job_.attempts.back().cause(), v1::FAILURE_CAUSE_RANK_DIED);
+  }
+}
+
+TEST_F(JobControllerTest, ARankThatAPeerBlamedAndWeKilledHasNotDied) {
+  Start(2);
+  LosePeer(0, 1);
+  // On clocks that disagree the exit may seem older than the kill.
+  now_.wall -= absl::Seconds(5);
+  Exit(1, 9, true);
+  Exit(0, 15, true);
+  const v1::RootCause& cause = job_.job().root_cause();
+  EXPECT_EQ(cause.cause(), v1::FAILURE_CAUSE_COMMUNICATION);
+  EXPECT_EQ(cause.rank(), 1);
+  EXPECT_EQ(cause.signal(), 0);
 }
 
 TEST_F(JobControllerTest, AnUnansweredStopBecomesAKill) {

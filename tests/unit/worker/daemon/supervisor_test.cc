@@ -203,6 +203,17 @@ TEST_F(SupervisorTest, TheNextEpochWaitsForTheOldProcess) {
   EXPECT_EQ(ReportsOf(v1::Report::kExited).size(), 1u);
 }
 
+TEST_F(SupervisorTest, AnExitTellsWhetherWeSignalled) {
+  Start(1);
+  supervisor_->OnTrainerExit({.signal = SIGKILL});
+  Start(2);
+  supervisor_->OnTrainerExit({.signal = SIGKILL, .signalled_by_us = true});
+  const auto exits = ReportsOf(v1::Report::kExited);
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_FALSE(exits[0].exited().signalled_by_worker());
+  EXPECT_TRUE(exits[1].exited().signalled_by_worker());
+}
+
 TEST_F(SupervisorTest, AStopOfTheWaitingEpochIsAnsweredByItsExit) {
   StartRunning(1);
   Start(2);

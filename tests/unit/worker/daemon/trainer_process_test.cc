@@ -165,7 +165,26 @@ TEST_F(TrainerProcessTest, SigtermEndsItUnlessIgnored) {
   const auto trainer = Start("out ready;sleep");
   ASSERT_TRUE(recorder_.WaitForLine("out: ready"));
   trainer->Signal(SIGTERM);
-  EXPECT_EQ(recorder_.WaitForExit().signal, SIGTERM);
+  const TrainerExit exit = recorder_.WaitForExit();
+  EXPECT_EQ(exit.signal, SIGTERM);
+  EXPECT_TRUE(exit.signalled_by_us);
+}
+
+TEST_F(TrainerProcessTest, AKillThatComesAfterSomebodyElsesIsNotOurs) {
+  for (int i = 0; i < 20; ++i) {
+    Recorder recorder;
+    const auto trainer =
+        StartTrainer({.path = kFakeTrainer, .environment = {{"FSDP_FAKE_SCRIPT", "sleep"}}},
+                     &recorder)
+            .value();
+    EXPECT_FALSE(ProcessIsEnding(trainer->pid()));
+    ASSERT_EQ(::kill(trainer->pid(), SIGKILL), 0);
+    EXPECT_TRUE(ProcessIsEnding(trainer->pid()));
+    trainer->Signal(SIGKILL);
+    const TrainerExit exit = recorder.WaitForExit();
+    EXPECT_EQ(exit.signal, SIGKILL);
+    EXPECT_FALSE(exit.signalled_by_us);
+  }
 }
 
 TEST_F(TrainerProcessTest, AStoppedTrainerIsKillable) {
