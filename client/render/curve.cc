@@ -149,17 +149,29 @@ constexpr std::array<const char*, 4> kColors = {"#1f77b4", "#ff7f0e", "#2ca02c",
 double SvgX(const Frame& frame, double x) { return kLeft + frame.x.Fraction(x) * kWidth; }
 double SvgY(const Frame& frame, double y) { return kTop + (1 - frame.y.Fraction(y)) * kHeight; }
 
+// Round numbers (1, 2 or 5 times a power of ten apart) inside low..high, four to ten of them.
+std::vector<double> Ticks(double low, double high) {
+  std::vector<double> ticks;
+  const double rough = (high - low) / 5;
+  if (!(rough > 0) || !std::isfinite(rough)) return ticks;
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double unit = rough / power;
+  const double step = power * (unit < 1.5 ? 1 : unit < 3.5 ? 2 : unit < 7.5 ? 5 : 10);
+  for (double k = std::ceil(low / step); k * step <= high; ++k) ticks.push_back(k * step);
+  return ticks;
+}
+
 std::string SvgAxes(const Frame& frame, const CurveOptions& options) {
   std::string svg;
-  for (int i = 0; i <= 4; ++i) {
-    const double y = frame.y.low + (frame.y.high - frame.y.low) * i / 4;
-    const double x = frame.x.low + (frame.x.high - frame.x.low) * i / 4;
+  for (const double y : Ticks(frame.y.low, frame.y.high)) {
     absl::StrAppendFormat(&svg,
                           "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
                           "stroke=\"#dddddd\"/>\n<text x=\"%.1f\" y=\"%.1f\" "
                           "text-anchor=\"end\">%s</text>\n",
                           kLeft, SvgY(frame, y), kLeft + kWidth, SvgY(frame, y), kLeft - 8,
                           SvgY(frame, y) + 4, AxisNumber(y));
+  }
+  for (const double x : Ticks(frame.x.low, frame.x.high)) {
     absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
                           SvgX(frame, x), kTop + kHeight + 20, AxisNumber(x));
   }
@@ -263,9 +275,11 @@ std::string SvgCurve(const std::vector<CurveSeries>& series, const CurveOptions&
     absl::StrAppendFormat(&svg,
                           "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
                           "stroke=\"#888888\" stroke-dasharray=\"5 4\"/>\n"
-                          "<text x=\"%.1f\" y=\"%.1f\" fill=\"#555555\">%s %.3f</text>\n",
+                          "<text x=\"%.1f\" y=\"%.1f\" fill=\"#555555\" "
+                          "text-anchor=\"end\">%s %.3f</text>\n",
                           kLeft, SvgY(frame, level.y), kLeft + kWidth, SvgY(frame, level.y),
-                          kLeft + 6, SvgY(frame, level.y) - 4, Escaped(level.label), level.y);
+                          kLeft + kWidth - 6, SvgY(frame, level.y) - 4, Escaped(level.label),
+                          level.y);
   }
   for (std::size_t i = 0; i < series.size(); ++i) {
     absl::StrAppend(&svg, SvgSeries(series[i], frame, i));
