@@ -22,8 +22,8 @@
 #include "worker/train/bench.h"
 #include "worker/train/link_daemon.h"
 #include "worker/train/local_launch.h"
-#include "worker/train/options.h"
 #include "worker/train/oracle.h"
+#include "worker/train/tool_flags.h"
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_backend.h"
 #include "worker/train/trainer_errors.h"
@@ -102,21 +102,22 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-int RunJob(const CommandLine& line, const TrainerBackend& backend) {
-  absl::Status usage = line.CheckKnown({"local-ranks", "communicator", "set", "device"});
-  if (usage.ok() && line.positional().size() != 2) {
+int RunJob(const ToolFlags& flags, const TrainerBackend& backend) {
+  absl::Status usage;
+  if (flags.positional().size() != 2) {
     usage = absl::InvalidArgumentError("run takes one JOB.yaml");
   }
-  const auto ranks = line.Number("local-ranks", 1, 1, 256);
-  const auto communicator = ParseCommunicatorKind(line.Text("communicator", "gloo"));
+  const auto ranks = flags.Integer("local-ranks", 1, 1, 256);
+  const auto communicator = ParseCommunicatorKind(
+      flags.Text("communicator", backend.local.create_gloo == nullptr ? "nccl" : "gloo"));
   usage.Update(ranks.status());
   usage.Update(communicator.status());
   if (!usage.ok()) return FailUsage(usage);
-  const std::string& path = line.positional()[1];
+  const std::string& path = flags.positional()[1];
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) return FailUsage(text.status());
   SpecOptions spec_options;
-  spec_options.sets = line.Texts("set");
+  spec_options.sets = flags.Texts("set");
   const SpecResult spec = LoadJob(*text, spec_options);
   if (!spec.issues.empty()) std::fputs(FormatIssues(spec.issues, path).c_str(), stderr);
   if (!spec.ok()) return Code(TrainerExit::kBadSpec);
@@ -172,22 +173,23 @@ int Main(int argc, char** argv) {
   const std::string command = arguments.empty() ? "" : arguments[0];
   if (command == "oracle") return OracleMain(std::span(arguments).subspan(1), backend.local);
   if (command == "bench") return BenchMain(std::span(arguments).subspan(1), backend.local);
-  const absl::StatusOr<CommandLine> line = CommandLine::Parse(arguments, {"help", "version"});
-  if (!line.ok()) return FailUsage(line.status());
-  if (line->Has("help") || command == "help") {
+  const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
+      arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"help", "version"});
+  if (!flags.ok()) return FailUsage(flags.status());
+  if (flags->Has("help") || command == "help") {
     std::fputs(kUsage, stdout);
     return 0;
   }
-  if (line->Has("version")) {
+  if (flags->Has("version")) {
     PrintLine(absl::StrCat("fsdp-trainer ", FSDP_VERSION, " (", backend.name, ")"));
     return 0;
   }
-  if (line->Has("link-fd")) {
-    const absl::StatusOr<std::int64_t> fd = line->Number("link-fd", -1, 0, INT_MAX);
+  if (flags->Has("link-fd")) {
+    const absl::StatusOr<std::int64_t> fd = flags->Integer("link-fd", -1, 0, INT_MAX);
     if (!fd.ok()) return FailUsage(fd.status());
     return RunLinked(static_cast<int>(*fd), backend);
   }
-  if (command == "run") return RunJob(*line, backend);
+  if (command == "run") return RunJob(*flags, backend);
   std::fputs(kUsage, stderr);
   return Code(TrainerExit::kUsage);
 }

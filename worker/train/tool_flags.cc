@@ -27,12 +27,15 @@ absl::StatusOr<ToolFlags> ToolFlags::Parse(std::span<const std::string> argument
     }
     const std::size_t equals = argument.find('=');
     const std::string name = argument.substr(2, equals == std::string::npos ? equals : equals - 2);
-    if (Contains(switches, name) && equals == std::string::npos) {
-      flags.values_[name] = "true";
+    if (Contains(switches, name)) {
+      if (equals != std::string::npos) {
+        return absl::InvalidArgumentError(absl::StrCat("--", name, " takes no value"));
+      }
+      flags.values_[name].emplace_back();
     } else if (Contains(valued, name) && equals != std::string::npos) {
-      flags.values_[name] = argument.substr(equals + 1);
+      flags.values_[name].push_back(argument.substr(equals + 1));
     } else if (Contains(valued, name) && i + 1 < arguments.size()) {
-      flags.values_[name] = arguments[++i];
+      flags.values_[name].push_back(arguments[++i]);
     } else if (Contains(valued, name)) {
       return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
     } else {
@@ -46,14 +49,19 @@ absl::StatusOr<ToolFlags> ToolFlags::Parse(std::span<const std::string> argument
 
 std::string ToolFlags::Text(const std::string& name, const std::string& fallback) const {
   const auto found = values_.find(name);
-  return found == values_.end() ? fallback : found->second;
+  return found == values_.end() ? fallback : found->second.back();
+}
+
+std::vector<std::string> ToolFlags::Texts(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? std::vector<std::string>() : found->second;
 }
 
 absl::StatusOr<std::int64_t> ToolFlags::Integer(const std::string& name, std::int64_t fallback,
                                                 std::int64_t least, std::int64_t most) const {
   const auto found = values_.find(name);
   if (found == values_.end()) return fallback;
-  const std::string& text = found->second;
+  const std::string& text = found->second.back();
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();

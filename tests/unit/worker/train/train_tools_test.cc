@@ -133,6 +133,20 @@ TEST(ToolFlags, NamesWhatIsWrong) {
               HasSubstr("--seq 12 is not a whole number in 1..11"));
   EXPECT_TRUE(flags->Has("json"));
   EXPECT_EQ(flags->positional(), (std::vector<std::string>{"a"}));
+  const std::vector<std::string> valued_switch{"--json=1"};
+  EXPECT_THAT(std::string(ToolFlags::Parse(valued_switch, {}, {"json"}).status().message()),
+              HasSubstr("--json takes no value"));
+}
+
+TEST(ToolFlags, KeepsEveryValueOfAFlag) {
+  const std::vector<std::string> arguments{"run", "--set=a=b", "--set", "c=d", "--n=1", "--n=2"};
+  const auto flags = ToolFlags::Parse(arguments, {"set", "n"}, {});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_THAT(flags->Texts("set"), testing::ElementsAre("a=b", "c=d"));
+  EXPECT_EQ(flags->Text("set", ""), "c=d");
+  EXPECT_EQ(*flags->Integer("n", 0, 0, 9), 2);
+  EXPECT_TRUE(flags->Texts("absent").empty());
+  EXPECT_EQ(*flags->Integer("absent", 5, 0, 7), 5);
 }
 
 }  // namespace

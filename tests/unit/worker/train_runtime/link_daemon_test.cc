@@ -9,7 +9,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/support/framed_socket.h"
-#include "worker/train/options.h"
 
 namespace fsdp {
 namespace {
@@ -148,23 +147,6 @@ TEST(DaemonLinkConnect, ADaemonThatGoesBeforeTheStartIsAnError) {
                 .status()
                 .code(),
             absl::StatusCode::kUnavailable);
-}
-
-TEST(CommandLine, TakesBothFormsAndNamesMistakes) {
-  const auto line =
-      CommandLine::Parse({"run", "--set=a=b", "--set", "c=d", "job.yaml", "--json"}, {"json"});
-  ASSERT_TRUE(line.ok());
-  EXPECT_THAT(line->positional(), testing::ElementsAre("run", "job.yaml"));
-  EXPECT_THAT(line->Texts("set"), testing::ElementsAre("a=b", "c=d"));
-  EXPECT_TRUE(line->Has("json"));
-  EXPECT_FALSE(CommandLine::Parse({"--set"}, {}).ok());
-  EXPECT_FALSE(CommandLine::Parse({"--json=1"}, {"json"}).ok());
-  EXPECT_FALSE(line->CheckKnown({"set"}).ok());
-  const auto number = CommandLine::Parse({"--n=x", "--m=7"}, {});
-  EXPECT_FALSE(number->Number("n", 1, 0, 9).ok());
-  EXPECT_FALSE(number->Number("m", 1, 0, 6).ok());
-  EXPECT_EQ(*number->Number("m", 1, 0, 7), 7);
-  EXPECT_EQ(*number->Number("absent", 5, 0, 7), 5);
 }
 
 }  // namespace
