@@ -21,8 +21,15 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wno-missin
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 include_directories(${CMAKE_SOURCE_DIR})
 
+# Sanitized code is compiled with -O1: twice as fast to build as -O2, and clearer stacks.
+if(NOT FSDPCTL_SANITIZE STREQUAL "")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
+endif()
 if(FSDPCTL_SANITIZE STREQUAL "address")
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  # Left out: null (a null access faults under the address sanitizer anyway) and vptr; both double
+  # the code of everything that includes gRPC or protobuf headers.
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize=null,vptr -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 elseif(FSDPCTL_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
