@@ -52,8 +52,6 @@ void SumBlocks(std::span<const void* const> sources, std::int64_t size, void* ou
 
 }  // namespace
 
-bool IsSummable(DType dtype) { return dtype != DType::kU16; }
-
 void SumInOrder(DType dtype, std::span<const void* const> sources, std::int64_t size, void* out) {
   switch (dtype) {
     case DType::kF64:

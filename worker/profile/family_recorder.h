@@ -10,6 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -54,8 +55,10 @@ using FamilyTable = std::array<FamilyTotals, kNumKernelFamilies>;
 class FamilyRecorder {
  public:
   // With `time_launches` each launch is timed on the calling thread (the CPU's compute stream runs
-  // work there and then).
-  explicit FamilyRecorder(bool time_launches) : time_launches_(time_launches) {}
+  // work there and then). `settle` waits for a launch elsewhere: it makes a device's step slower
+  // and its families visible, for diagnosis.
+  explicit FamilyRecorder(bool time_launches, std::function<absl::Status()> settle = nullptr)
+      : time_launches_(time_launches), settle_(std::move(settle)) {}
 
   void Add(KernelFamily family, double seconds, double flops, double bytes) {
     FamilyTotals& totals = table_[static_cast<std::size_t>(family)];
@@ -69,11 +72,13 @@ class FamilyRecorder {
     table_[static_cast<std::size_t>(family)].seconds += seconds;
   }
   [[nodiscard]] bool time_launches() const { return time_launches_; }
+  absl::Status Settle() const { return settle_ ? settle_() : absl::OkStatus(); }
   // Since creation.
   [[nodiscard]] const FamilyTable& totals() const { return table_; }
 
  private:
   bool time_launches_;
+  std::function<absl::Status()> settle_;
   FamilyTable table_{};
 };
 
@@ -87,6 +92,7 @@ absl::Status Launch(FamilyRecorder& recorder, KernelFamily family, double flops,
   }
   const auto begin = std::chrono::steady_clock::now();
   absl::Status status = std::forward<Fn>(fn)();
+  if (status.ok()) status = recorder.Settle();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   recorder.Add(family, elapsed.count(), flops, bytes);
   return status;

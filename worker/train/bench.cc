@@ -102,6 +102,7 @@ class BenchRun {
     ASSIGN_OR_RETURN(const Plan plan, Engine::PlanFor(input, rank_.device));
     EngineOptions engine;
     engine.synchronous = options_.synchronous;
+    engine.time_families = options_.time_families;
     ASSIGN_OR_RETURN(engine_,
                      Engine::Create(plan, engine, rank_.device, rank_.gather, rank_.scatter));
     RETURN_IF_ERROR(engine_->InitializeWeights(0));
@@ -229,14 +230,15 @@ v1::RecomputePolicy RecomputeFrom(const std::string& name) {
   return name == "full" ? v1::RECOMPUTE_POLICY_FULL : v1::RECOMPUTE_POLICY_AUTO;
 }
 
-absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments) {
+absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments,
+                                          const LocalBackend& backend) {
   ASSIGN_OR_RETURN(
       const ToolFlags flags,
       ToolFlags::Parse(arguments,
                        {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
                         "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
                         "communicator", "communicators", "prefetch", "device"},
-                       {"json", "async", "no-reshard"}));
+                       {"json", "async", "no-reshard", "time-families"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
@@ -256,7 +258,7 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 1, 1, 256));
   ASSIGN_OR_RETURN(const std::int64_t prefetch, flags.Integer("prefetch", 1, 0, 1));
   ASSIGN_OR_RETURN(const std::int64_t communicators, flags.Integer("communicators", 2, 1, 2));
-  const std::string fallback = flags.Text("device", "cpu") == "cuda" ? "nccl" : "gloo";
+  const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
   ASSIGN_OR_RETURN(options.communicator,
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
@@ -266,6 +268,7 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   options.prefetch = static_cast<int>(prefetch);
   options.num_communicators = static_cast<int>(communicators);
   options.synchronous = !flags.Has("async");
+  options.time_families = flags.Has("time-families");
   options.reshard_after_forward = !flags.Has("no-reshard");
   return options;
 }
@@ -335,7 +338,7 @@ absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBac
 }
 
 int BenchMain(std::span<const std::string> arguments, const LocalBackend& backend) {
-  const absl::StatusOr<BenchOptions> options = ParseOptions(arguments);
+  const absl::StatusOr<BenchOptions> options = ParseOptions(arguments, backend);
   if (!options.ok()) {
     std::fprintf(stderr, "bench: %s\n", std::string(options.status().message()).c_str());
     return 2;

@@ -34,6 +34,8 @@ struct BenchOptions {
   CommunicatorKind communicator = CommunicatorKind::kInProcess;
   // False lets the host run ahead of the device.
   bool synchronous = true;
+  // Seconds by kernel family on any device, at the price of slower steps (EngineOptions).
+  bool time_families = false;
 };
 
 // Figures of rank 0.

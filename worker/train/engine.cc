@@ -101,7 +101,11 @@ EngineImpl::EngineImpl(const Plan& plan, const EngineOptions& options, Device& d
       arena_memory_(std::move(arena)),
       host_memory_(std::move(host)),
       arena_(plan_, arena_memory_->data()),
-      recorder_(device.kind() == DeviceKind::kCpu),
+      recorder_(
+          device.kind() == DeviceKind::kCpu || options.time_families,
+          device.kind() == DeviceKind::kCpu
+              ? std::function<absl::Status()>()
+              : [&device] { return device.Synchronize(device.compute()); }),
       model_(arena_, device, recorder_),
       exchange_(arena_, device, recorder_, gather, scatter, rank_),
       segments_(DecaySegments(plan_, rank_, options.optimizer)),
@@ -120,6 +124,14 @@ EngineImpl::~EngineImpl() {
        {&device_.gather(), &device_.scatter(), &device_.copy(), &device_.compute()}) {
     device_.Synchronize(*stream).IgnoreError();
   }
+}
+
+// A communicator that died has let its stream go on: what the device then computed is worthless.
+absl::Status EngineImpl::CheckPeers() const {
+  for (const Communicator* communicator : {gather_, scatter_}) {
+    if (communicator != nullptr) RETURN_IF_ERROR(communicator->Health());
+  }
+  return absl::OkStatus();
 }
 
 std::int64_t EngineImpl::HostBytes(const Plan& plan) {

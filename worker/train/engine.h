@@ -36,6 +36,9 @@ struct EngineOptions {
   // True: Step waits for the device and returns its own figures. False: it returns the previous
   // step's, so that the host never waits; Flush returns the last.
   bool synchronous = true;
+  // Waits for every launch, so that families() has seconds on any device; steps get slower. On the
+  // CPU launches are timed anyway.
+  bool time_families = false;
 };
 
 struct StepInput {

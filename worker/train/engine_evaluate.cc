@@ -81,6 +81,7 @@ absl::StatusOr<EvaluationResult> EngineImpl::Evaluate(std::span<const std::int32
     StepStats host{};
     RETURN_IF_ERROR(device_.Copy(&host, sums, sizeof(host), compute));
     RETURN_IF_ERROR(device_.Synchronize(compute));
+    RETURN_IF_ERROR(CheckPeers());
     result = {host.loss_sum, static_cast<std::int64_t>(host.valid_tokens)};
     return absl::OkStatus();
   }();

@@ -93,6 +93,7 @@ class EngineImpl final : public Engine {
   absl::Status RunStep(const StepInput& input);
   absl::StatusOr<StepResult> Collect(const Pending& pending, std::size_t slot);
   absl::Status CheckAllocations(std::int64_t before);
+  [[nodiscard]] absl::Status CheckPeers() const;
 
   [[nodiscard]] int head_stage() const { return static_cast<int>(plan_.stages.size()) - 1; }
   [[nodiscard]] DeviceScalars* scalars() const {

@@ -277,6 +277,7 @@ absl::StatusOr<StepResult> EngineImpl::Step(const StepInput& input) {
     RETURN_IF_ERROR(RunStep(input));
     if (options_.synchronous) {
       RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+      RETURN_IF_ERROR(CheckPeers());
       const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
       pending_->wall_seconds = wall.count();
       ASSIGN_OR_RETURN(result, Collect(*pending_, slot_));
@@ -285,6 +286,7 @@ absl::StatusOr<StepResult> EngineImpl::Step(const StepInput& input) {
       // This step is on its way; now the last one's figures, which its own copy brings.
       if (before) {
         RETURN_IF_ERROR(device_.Synchronize(device_.copy()));
+        RETURN_IF_ERROR(CheckPeers());
         ASSIGN_OR_RETURN(result, Collect(*before, slot_ ^ 1));
       }
       RETURN_IF_ERROR(ReadBack());
@@ -302,6 +304,7 @@ absl::StatusOr<StepResult> EngineImpl::Flush() {
   dead_ = [&]() -> absl::Status {
     RETURN_IF_ERROR(device_.Synchronize(device_.copy()));
     RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+    RETURN_IF_ERROR(CheckPeers());
     ASSIGN_OR_RETURN(result, Collect(*pending_, slot_));
     pending_.reset();
     return absl::OkStatus();

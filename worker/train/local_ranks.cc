@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
-#include "worker/comm/gloo_communicator.h"
 #include "worker/comm/in_process.h"
 
 namespace fsdp {
@@ -81,16 +80,10 @@ absl::Status RunThreads(const LocalRanksOptions& options, const LocalBackend& ba
 absl::StatusOr<Communicators> Connect(int rank, const LocalRanksOptions& options,
                                       const LocalBackend& backend, Device& device,
                                       RendezvousStore& store) {
-  const auto connect =
-      [&](const std::string& name) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-    if (options.communicator == CommunicatorKind::kNccl) {
-      return backend.create_nccl(name, rank, options.world_size, device, store);
-    }
-    GlooOptions gloo;
-    gloo.rank = rank;
-    gloo.world_size = options.world_size;
-    gloo.name = name;
-    return CreateGlooCommunicator(gloo, store);
+  const LocalBackend::CreateCommunicator& create =
+      options.communicator == CommunicatorKind::kNccl ? backend.create_nccl : backend.create_gloo;
+  const auto connect = [&](const std::string& name) {
+    return create(name, rank, options.world_size, device, store);
   };
   Communicators communicators;
   ASSIGN_OR_RETURN(communicators.gather, connect("gather"));
@@ -171,29 +164,24 @@ absl::StatusOr<CommunicatorKind> ParseCommunicatorKind(const std::string& name) 
       absl::StrCat("communicator \"", name, "\" is none of gloo, in_process, nccl"));
 }
 
-LocalBackend CpuBackend() {
-  LocalBackend backend;
-  backend.create_device = [](int /*rank*/, int world_size) {
-    CpuDeviceOptions options;
-    options.ranks_on_machine = world_size;
-    return CreateCpuDevice(options);
-  };
-  return backend;
-}
-
 absl::Status RunLocalRanks(const LocalRanksOptions& options, const LocalBackend& backend,
                            const Body& body) {
   if (options.world_size < 1 || options.world_size > 256) {
     return absl::InvalidArgumentError(
         absl::StrCat("local ranks: ", options.world_size, " is outside 1..256"));
   }
-  if (options.communicator == CommunicatorKind::kNccl && backend.create_nccl == nullptr) {
+  const bool nccl = options.communicator == CommunicatorKind::kNccl;
+  if (nccl && backend.create_nccl == nullptr) {
     return absl::InvalidArgumentError("communicator nccl needs --device cuda: use gloo");
   }
   if (options.world_size == 1) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, backend.create_device(0, 1));
     LocalRank local{0, *device, nullptr, nullptr};
     return body(local);
+  }
+  if (!nccl && backend.create_gloo == nullptr) {
+    return absl::InvalidArgumentError(
+        "communicators gloo and in_process need --device cpu: use nccl");
   }
   if (options.communicator == CommunicatorKind::kInProcess) {
     return RunThreads(options, backend, body);

@@ -22,20 +22,24 @@ enum class CommunicatorKind : std::uint8_t { kGloo, kInProcess, kNccl };
 //   INVALID_ARGUMENT  none of "gloo", "in_process", "nccl"
 absl::StatusOr<CommunicatorKind> ParseCommunicatorKind(const std::string& name);
 
-// What the executable brings: the device of a rank and, for nccl, its communicators.
+// What the executable brings: the device of a rank and the communicators between processes.
 struct LocalBackend {
+  // `name`: "gather" or "scatter".
+  using CreateCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
+      const std::string& name, int rank, int world_size, Device& device, RendezvousStore& store)>;
+
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, int world_size)> create_device;
-  // `name`: "gather" or "scatter". Null where the backend has none.
-  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
-      const std::string& name, int rank, int world_size, Device& device, RendezvousStore& store)>
-      create_nccl;
+  // Each is null where the backend has none; gloo and in_process need device memory that the host
+  // can touch, so a backend has either gloo or nccl.
+  CreateCommunicator create_gloo;
+  CreateCommunicator create_nccl;
   // What a rank may use of the device's memory (0: unknown), and what of it is in use; null:
   // unknown, and the process's resident memory.
   std::function<std::int64_t(Device&)> memory_bytes;
   std::function<std::int64_t(Device&)> used_bytes;
 };
 
-// CPU devices that share the machine's cores.
+// CPU devices that share the machine's cores, and gloo.
 LocalBackend CpuBackend();
 
 struct LocalRanksOptions {

@@ -248,7 +248,8 @@ struct OracleCommand {
   OracleOptions options;
 };
 
-absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> arguments) {
+absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> arguments,
+                                           const LocalBackend& backend) {
   ASSIGN_OR_RETURN(const ToolFlags flags,
                    ToolFlags::Parse(arguments,
                                     {"local-ranks", "communicator", "device", "precision", "reduce",
@@ -269,7 +270,7 @@ absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> argument
   ASSIGN_OR_RETURN(const std::string reduce, flags.Choice("reduce", "fp32", {"fp32", "bf16"}));
   ASSIGN_OR_RETURN(const std::string recompute,
                    flags.Choice("recompute", "auto", {"none", "selective", "full", "auto"}));
-  const std::string fallback = flags.Text("device", "cpu") == "cuda" ? "nccl" : "gloo";
+  const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
   ASSIGN_OR_RETURN(options.communicator,
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
   options.world_size = static_cast<int>(ranks);
@@ -333,7 +334,7 @@ absl::StatusOr<OracleReport> RunOracle(const OracleFile& oracle, const OracleOpt
 }
 
 int OracleMain(std::span<const std::string> arguments, const LocalBackend& backend) {
-  const absl::StatusOr<OracleCommand> command = ParseCommand(arguments);
+  const absl::StatusOr<OracleCommand> command = ParseCommand(arguments, backend);
   if (!command.ok()) {
     std::fprintf(stderr, "oracle: %s\n", std::string(command.status().message()).c_str());
     return 2;

@@ -40,6 +40,7 @@ absl::StatusOr<std::vector<std::vector<double>>> RankExchange::Gather(std::span<
   double* host_all = host + kMaxValues;
   RETURN_IF_ERROR(device_.Copy(host_all, all, count * world * sizeof(double), stream));
   RETURN_IF_ERROR(device_.Synchronize(stream));
+  RETURN_IF_ERROR(communicator_->Health());
   std::vector<std::vector<double>> values;
   for (std::size_t rank = 0; rank < world; ++rank) {
     values.emplace_back(host_all + rank * count, host_all + (rank + 1) * count);

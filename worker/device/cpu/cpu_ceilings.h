@@ -5,15 +5,10 @@
 // analytic verdicts (compute-bound, memory-bound) place each kernel family.
 
 #include "absl/status/statusor.h"
+#include "worker/device/ceilings.h"
 #include "worker/device/device.h"
 
 namespace fsdp {
-
-struct DeviceCeilings {
-  double fp32_flops_per_second = 0;  // a square f32 product
-  double bf16_flops_per_second = 0;  // the same in bf16 (by conversion where the CPU has none)
-  double copy_bytes_per_second = 0;  // bytes read plus bytes written, far beyond the caches
-};
 
 // For the CPU device only: its memory comes from AllocateHost, so that the device's own accounting
 // does not move. Takes less than 0.5 s (on cores that others leave free) and about 64 MB, which
