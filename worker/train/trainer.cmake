@@ -11,7 +11,7 @@ target_compile_definitions(fsdp_trainer PUBLIC FSDP_VERSION="${PROJECT_VERSION}"
 add_executable(fsdp-trainer main.cc trainer_backend_cpu.cc)
 target_link_libraries(fsdp-trainer PRIVATE fsdp_trainer fsdp_spec fsdp_device_cpu)
 
-if(FSDP_WITH_CUDA)
+if(TARGET fsdp_comm_nccl)
   add_executable(fsdp-trainer-cuda main.cc trainer_backend_cuda.cc)
   target_link_libraries(fsdp-trainer-cuda PRIVATE fsdp_trainer fsdp_spec fsdp_comm_nccl
                                                   fsdp_device_cuda)

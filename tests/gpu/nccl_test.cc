@@ -1,0 +1,256 @@
+// nccl-test [WORLD]: every collective of the NCCL communicator against sums formed on the host, the
+// errors of its contract, and what survivors see when a rank dies. Ranks are processes; more ranks
+// than devices share them. Prints a line per check; exits with 1 when one failed.
+//
+// Not part of cuda-ops-test: ranks on one device must be processes (NCCL tells hosts apart by
+// process), which a GoogleTest suite with threads cannot give it.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/support/status.h"
+#include "worker/comm/nccl/nccl_communicator.h"
+#include "worker/comm/nccl/nccl_environment.h"
+#include "worker/comm/rendezvous_store.h"
+#include "worker/device/cuda/cuda_device.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::int64_t kShard = 4099;  // divides by nothing
+
+// What a rank contributes: small whole numbers, so that sums are exact in every dtype.
+int ValueOf(int rank, std::int64_t i) { return static_cast<int>((i * 7 + rank * 3) % 17) - 8; }
+
+void Store(DType dtype, int value, std::byte* to) {
+  const double wide = value;
+  const auto narrow = static_cast<float>(value);
+  std::uint32_t bits;
+  std::memcpy(&bits, &narrow, 4);
+  const std::uint16_t high = static_cast<std::uint16_t>(bits >> 16);
+  switch (dtype) {
+    case DType::kF64:
+      std::memcpy(to, &wide, 8);
+      return;
+    case DType::kF32:
+      std::memcpy(to, &narrow, 4);
+      return;
+    case DType::kI32:
+      std::memcpy(to, &value, 4);
+      return;
+    case DType::kBf16:
+    case DType::kU16:
+      std::memcpy(to, &high, 2);
+      return;
+  }
+}
+
+std::vector<std::byte> Bytes(DType dtype, std::int64_t size,
+                             const std::function<int(std::int64_t)>& value) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(size) * SizeOf(dtype));
+  for (std::int64_t i = 0; i < size; ++i) {
+    Store(dtype, value(i), bytes.data() + static_cast<std::size_t>(i) * SizeOf(dtype));
+  }
+  return bytes;
+}
+
+class RankTest {
+ public:
+  RankTest(int rank, int world, const std::string& directory)
+      : rank_(rank), world_(world), store_(CreateDirectoryStore(directory)) {}
+
+  absl::Status Run() {
+    PrepareLocalNccl();
+    PrepareSharedDevice(rank_);
+    ASSIGN_OR_RETURN(device_, CreateCudaDevice({}));
+    ASSIGN_OR_RETURN(comm_, Connect("first", absl::Seconds(60)));
+    ASSIGN_OR_RETURN(second_, Connect("second", absl::Seconds(60)));
+    const std::size_t bytes = static_cast<std::size_t>(kShard * world_) * sizeof(double);
+    ASSIGN_OR_RETURN(shard_, device_->Allocate(bytes));
+    ASSIGN_OR_RETURN(unit_, device_->Allocate(bytes));
+    for (const DType dtype : {DType::kF64, DType::kF32, DType::kBf16, DType::kI32, DType::kU16}) {
+      RETURN_IF_ERROR(Moves(dtype));
+      if (dtype != DType::kU16) RETURN_IF_ERROR(Sums(dtype));
+    }
+    RETURN_IF_ERROR(TwoAtOnce());
+    RETURN_IF_ERROR(Refusals());
+    return Death();
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Communicator>> Connect(const std::string& name,
+                                                        absl::Duration timeout) {
+    NcclOptions options;
+    options.rank = rank_;
+    options.world_size = world_;
+    options.timeout = timeout;
+    if (rank_ == 0) {
+      ASSIGN_OR_RETURN(const std::string id, MakeNcclId());
+      RETURN_IF_ERROR(store_->Put(name, id));
+    }
+    ASSIGN_OR_RETURN(options.unique_id, store_->Get(name, absl::Seconds(60)));
+    return CreateNcclCommunicator(options, *device_);
+  }
+
+  Vector On(const DeviceBuffer& buffer, DType dtype, std::int64_t size) const {
+    return {buffer.data(), dtype, size};
+  }
+  absl::Status Put(const DeviceBuffer& to, const std::vector<std::byte>& bytes) {
+    RETURN_IF_ERROR(device_->Copy(to.data(), bytes.data(), bytes.size(), device_->gather()));
+    return device_->Synchronize(device_->gather());
+  }
+  absl::Status Expect(const char* what, DType dtype, const DeviceBuffer& from,
+                      const std::vector<std::byte>& expected) {
+    std::vector<std::byte> got(expected.size());
+    RETURN_IF_ERROR(device_->Copy(got.data(), from.data(), got.size(), device_->gather()));
+    RETURN_IF_ERROR(device_->Synchronize(device_->gather()));
+    RETURN_IF_ERROR(comm_->Health());
+    if (got == expected) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(what, " ", NameOf(dtype), ": wrong bytes"));
+  }
+  int Sum(std::int64_t i) const {
+    int sum = 0;
+    for (int rank = 0; rank < world_; ++rank) sum += ValueOf(rank, i);
+    return sum;
+  }
+
+  absl::Status Moves(DType dtype) {
+    Stream& stream = device_->gather();
+    const auto mine = [this](std::int64_t i) { return ValueOf(rank_, i); };
+    RETURN_IF_ERROR(Put(*shard_, Bytes(dtype, kShard, mine)));
+    RETURN_IF_ERROR(
+        comm_->AllGather(On(*shard_, dtype, kShard), On(*unit_, dtype, kShard * world_), stream));
+    RETURN_IF_ERROR(
+        Expect("all_gather", dtype, *unit_, Bytes(dtype, kShard * world_, [](std::int64_t i) {
+                 return ValueOf(static_cast<int>(i / kShard), i % kShard);
+               })));
+    const int root = world_ - 1;
+    RETURN_IF_ERROR(comm_->Broadcast(On(*shard_, dtype, kShard), root, stream));
+    return Expect("broadcast", dtype, *shard_,
+                  Bytes(dtype, kShard, [root](std::int64_t i) { return ValueOf(root, i); }));
+  }
+
+  absl::Status Sums(DType dtype) {
+    Stream& stream = device_->gather();
+    const auto mine = [this](std::int64_t i) { return ValueOf(rank_, i); };
+    RETURN_IF_ERROR(Put(*unit_, Bytes(dtype, kShard * world_, mine)));
+    RETURN_IF_ERROR(comm_->ReduceScatter(On(*unit_, dtype, kShard * world_),
+                                         On(*shard_, dtype, kShard), stream));
+    RETURN_IF_ERROR(
+        Expect("reduce_scatter", dtype, *shard_,
+               Bytes(dtype, kShard, [this](std::int64_t i) { return Sum(i + rank_ * kShard); })));
+    RETURN_IF_ERROR(Put(*shard_, Bytes(dtype, kShard, mine)));
+    RETURN_IF_ERROR(comm_->AllReduce(On(*shard_, dtype, kShard), stream));
+    return Expect("all_reduce", dtype, *shard_,
+                  Bytes(dtype, kShard, [this](std::int64_t i) { return Sum(i); }));
+  }
+
+  // Collectives of two communicators in two streams, issued in one order.
+  absl::Status TwoAtOnce() {
+    for (int i = 0; i < 8; ++i) {
+      RETURN_IF_ERROR(comm_->Barrier(device_->gather()));
+      RETURN_IF_ERROR(second_->AllReduce(On(*shard_, DType::kF32, kShard), device_->scatter()));
+    }
+    RETURN_IF_ERROR(device_->Synchronize(device_->gather()));
+    RETURN_IF_ERROR(device_->Synchronize(device_->scatter()));
+    RETURN_IF_ERROR(comm_->Health());
+    return second_->Health();
+  }
+
+  absl::Status Refusals() {
+    Stream& stream = device_->gather();
+    const absl::Status shapes =
+        comm_->AllGather(On(*shard_, DType::kF32, kShard), On(*unit_, DType::kF32, kShard), stream);
+    const absl::Status dtype = comm_->AllReduce(On(*shard_, DType::kU16, kShard), stream);
+    const absl::Status root = comm_->Broadcast(On(*shard_, DType::kF32, kShard), world_, stream);
+    for (const absl::Status& status : {shapes, dtype, root}) {
+      if (world_ > 1 && !absl::IsInvalidArgument(status)) {
+        return absl::InternalError(absl::StrCat("not refused: ", status.ToString()));
+      }
+    }
+    return comm_->Health();
+  }
+
+  // The last rank leaves without a word: the others' pending collective ends with an error, and
+  // stays one. An abort is seen by every later call.
+  absl::Status Death() {
+    if (world_ == 1) return absl::OkStatus();
+    if (rank_ == world_ - 1) _exit(0);
+    const absl::Time begin = absl::Now();
+    absl::Status status;
+    while (status.ok() && absl::Now() - begin < absl::Seconds(30)) {
+      status = comm_->AllReduce(On(*shard_, DType::kF32, kShard), device_->gather());
+      status.Update(device_->Synchronize(device_->gather()));
+      status.Update(comm_->Health());
+    }
+    if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) {
+      return absl::InternalError(absl::StrCat("a dead peer gave ", status.ToString()));
+    }
+    if (rank_ == 0) {
+      std::printf("  after %.2f s: %s\n", absl::ToDoubleSeconds(absl::Now() - begin),
+                  std::string(status.message()).c_str());
+    }
+    second_->Abort("the test");
+    if (!absl::IsAborted(second_->Barrier(device_->gather()))) {
+      return absl::InternalError("a collective after Abort was not ABORTED");
+    }
+    return absl::OkStatus();
+  }
+
+  const int rank_;
+  const int world_;
+  std::unique_ptr<RendezvousStore> store_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceBuffer> shard_, unit_;
+  std::unique_ptr<Communicator> comm_, second_;
+};
+
+int RunWorld(int world) {
+  std::string directory = (std::filesystem::temp_directory_path() / "nccl-test-XXXXXX").string();
+  if (mkdtemp(directory.data()) == nullptr) return 1;
+  std::vector<pid_t> children;
+  std::fflush(nullptr);
+  for (int rank = 0; rank < world; ++rank) {
+    const pid_t child = fork();
+    if (child > 0) children.push_back(child);
+    if (child != 0) continue;
+    absl::Status status;
+    {
+      RankTest test(rank, world, directory);
+      status = test.Run();
+    }
+    if (!status.ok()) std::printf("  rank %d: %s\n", rank, status.ToString().c_str());
+    std::fflush(nullptr);
+    _exit(status.ok() ? 0 : 1);
+  }
+  bool passed = true;
+  for (const pid_t child : children) {
+    int state = 0;
+    waitpid(child, &state, 0);
+    passed = passed && WIFEXITED(state) && WEXITSTATUS(state) == 0;
+  }
+  std::filesystem::remove_all(directory);
+  std::printf("nccl, world %d: %s\n", world, passed ? "passed" : "FAILED");
+  return passed ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace fsdp
+
+int main(int argc, char** argv) {
+  int failed = 0;
+  for (int i = 1; i < argc; ++i) failed |= fsdp::RunWorld(std::atoi(argv[i]));
+  if (argc == 1) failed = fsdp::RunWorld(2);
+  return failed;
+}
