@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/spec_names.h"
@@ -41,23 +40,8 @@ std::string NearestDivisor(std::int64_t number, std::int64_t wanted) {
   return "";
 }
 
-// ResolveModel speaks of fields by their proto names; users know the JSON names.
-std::string WithJsonNames(const std::string& text) {
-  const auto& type = *v1::ModelSpec::descriptor();
-  std::vector<std::pair<std::string, std::string>> names;
-  const auto add = [&](const google::protobuf::Descriptor& message) {
-    for (int i = 0; i < message.field_count(); ++i) {
-      const auto& field = *message.field(i);
-      if (field.name() != field.json_name()) names.emplace_back(field.name(), field.json_name());
-    }
-  };
-  add(type);
-  add(*v1::RopeScaling::descriptor());
-  return absl::StrReplaceAll(text, names);
-}
-
 // ResolveModel's "spec.model.dim: 0 is outside 1..9; spec.model.num_heads: ..." as one finding for
-// each field.
+// each field; it speaks of fields by their proto names.
 void AddModelStatus(const absl::Status& status, Findings* findings) {
   constexpr std::string_view kPrefix = "spec.model.";
   const std::string message = WithJsonNames(std::string(status.message()));

@@ -3,56 +3,14 @@
 #include <google/protobuf/descriptor.pb.h>
 
 #include <fstream>
-#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "fsdp/v1/job.pb.h"
+#include "proto/support/spec_names.h"
 
 namespace fsdp::spec {
-namespace {
-
-using google::protobuf::Descriptor;
-
-void CollectNames(const Descriptor& type, std::map<std::string, std::string>* names) {
-  for (int i = 0; i < type.field_count(); ++i) {
-    const auto& field = *type.field(i);
-    if (field.name() != field.json_name()) names->emplace(field.name(), field.json_name());
-    if (field.message_type() != nullptr && !field.is_map()) {
-      CollectNames(*field.message_type(), names);
-    }
-  }
-}
-
-// Comments of the proto speak of fields by their proto names; users know the JSON names.
-std::string WithJsonNames(const std::string& text) {
-  static const auto* const names = [] {
-    auto* collected = new std::map<std::string, std::string>;
-    CollectNames(*v1::TrainingJob::descriptor(), collected);
-    return collected;
-  }();
-  std::string result;
-  for (std::size_t i = 0; i < text.size();) {
-    std::size_t end = i;
-    while (end < text.size() &&
-           (absl::ascii_isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) {
-      ++end;
-    }
-    if (end == i) {
-      result.push_back(text[i++]);
-      continue;
-    }
-    const std::string word = text.substr(i, end - i);
-    const auto found = names->find(word);
-    result += found == names->end() ? word : found->second;
-    i = end;
-  }
-  return result;
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<SpecDescriptors>> SpecDescriptors::Load(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -1,15 +1,28 @@
 #include "proto/support/spec_names.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "fsdp/v1/job.pb.h"
 
 namespace fsdp::spec {
 namespace {
 
 constexpr std::string_view kUnspecified = "UNSPECIFIED";
+
+void CollectNames(const google::protobuf::Descriptor& type,
+                  std::map<std::string, std::string>* names) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto& field = *type.field(i);
+    if (field.name() != field.json_name()) names->emplace(field.name(), field.json_name());
+    if (field.message_type() != nullptr && !field.is_map()) {
+      CollectNames(*field.message_type(), names);
+    }
+  }
+}
 
 std::size_t PrefixLength(const google::protobuf::EnumDescriptor& type) {
   return type.value(0)->name().size() - kUnspecified.size();
@@ -97,6 +110,31 @@ std::string Shorten(std::string_view text, std::size_t max_bytes) {
     }
   }
   return end < text.size() ? shown + "..." : shown;
+}
+
+std::string WithJsonNames(const std::string& text) {
+  static const auto* const names = [] {
+    auto* collected = new std::map<std::string, std::string>;
+    CollectNames(*v1::TrainingJob::descriptor(), collected);
+    return collected;
+  }();
+  std::string result;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t end = i;
+    while (end < text.size() &&
+           (absl::ascii_isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_')) {
+      ++end;
+    }
+    if (end == i) {
+      result.push_back(text[i++]);
+      continue;
+    }
+    const std::string word = text.substr(i, end - i);
+    const auto found = names->find(word);
+    result += found == names->end() ? word : found->second;
+    i = end;
+  }
+  return result;
 }
 
 }  // namespace fsdp::spec

@@ -27,6 +27,10 @@ const google::protobuf::EnumValueDescriptor* FindEnumValue(
 // when none is near enough to be meant.
 std::string NearestName(std::string_view name, const std::vector<std::string>& names);
 
+// `text` with the job's proto field names (num_heads) replaced by their JSON names (numHeads), as
+// users know them.
+std::string WithJsonNames(const std::string& text);
+
 // For messages: at most `max_bytes`, cut at a character, with "..." when cut; control characters
 // escaped.
 std::string Shorten(std::string_view text, std::size_t max_bytes = 80);

@@ -40,7 +40,7 @@ written with [job_spec.schema.json](job_spec.schema.json), for example by a firs
 - "Not in this release" fields exist in the API and are refused when they are set.
 )";
 
-std::string Cell(std::string text) {
+std::string Cell(const std::string& text) {
   return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}, {"<", "&lt;"}});
 }
 
