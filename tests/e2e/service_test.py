@@ -1,9 +1,12 @@
 """The service through its real binaries: submit, train, follow, measure, stop."""
 
 import concurrent.futures
+import contextlib
 import json
 import math
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +17,23 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import Cluster, tiny_job, wait_for  # noqa: E402
+
+
+def trainers(ancestor):
+    """Pids of the trainers below a process."""
+    parents, names = {}, {}
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, rest = stat.read_text(encoding="ascii", errors="replace").split("(", 1)[1].rsplit(")", 1)
+            pid = int(stat.parent.name)
+            names[pid], parents[pid] = name, int(rest.split()[1])
+
+    def below(pid):
+        while pid in parents and pid != ancestor:
+            pid = parents[pid]
+        return pid == ancestor
+
+    return {pid for pid, name in names.items() if name.startswith("fsdp-trainer") and below(pid)}
 
 
 class ServiceTest(unittest.TestCase):
@@ -71,6 +91,105 @@ class ServiceTest(unittest.TestCase):
             self.assertEqual(c.ctl("wait", name, check=False).returncode, 103)
             c.ctl("delete", name)
             self.assertEqual(c.ctl("get", name, check=False).returncode, 102)
+
+    def test_restart_of_a_cancelled_job_goes_on_from_its_checkpoint(self):
+        c = self.cluster
+        with tempfile.TemporaryDirectory() as folder:
+            name = c.submit(tiny_job(name="again", steps=100000, checkpoint=folder, train={"globalBatch": 64}))
+            c.wait_step(name, 7)
+            c.ctl("cancel", name)
+            c.wait_state(name, "CANCELLED")
+            saved = int(c.job(name)["checkpoint"]["step"])
+            c.ctl("restart", name)
+            c.wait_state(name, "QUEUED", "STARTING", "RUNNING")
+            c.wait_step(name, saved + 2)
+            job = c.job(name)
+            self.assertEqual(int(job["epoch"]), 2)
+            self.assertEqual(int(job["attempts"][1]["firstStep"]), saved + 1)
+            c.losses(name)
+            c.ctl("cancel", name)
+            c.wait_state(name, "CANCELLED")
+
+    def test_restart_of_a_failed_job_after_its_cause_is_gone(self):
+        c = self.cluster
+        with tempfile.TemporaryDirectory() as folder:
+            text = pathlib.Path(folder) / "text"
+            name = c.submit(tiny_job(name="mended", steps=3, model={"vocabSize": 256},
+                                     data={"source": "text", "path": str(text)}))
+            c.wait_state(name, "FAILED")
+            text.write_text("all work and no play makes jack a dull boy\n" * 100)
+            c.ctl("restart", name)
+            self.assertEqual(c.ctl("wait", name, check=False).returncode, 0)
+            job = c.job(name)
+            self.assertNotIn("cause", job)
+            self.assertEqual(int(job["result"]["steps"]), 3)
+
+    def test_drain_moves_a_job_with_its_checkpoint(self):
+        c = self.cluster
+        with tempfile.TemporaryDirectory() as folder:
+            name = c.submit(tiny_job(name="moving", steps=100000, checkpoint=folder,
+                                     train={"globalBatch": 64}))
+            c.wait_step(name, 3)
+            drained = c.job(name)["ranks"][1]["worker"]
+            c.ctl("drain", drained, "--stop-ranks", "--reason", "new fan")
+            try:
+                wait_for(lambda: int(c.job(name)["epoch"]) == 2, "the second epoch", 20)
+                c.wait_state(name, "RUNNING")
+                job = c.job(name)
+                self.assertNotIn(drained, [rank["worker"] for rank in job["ranks"]])
+                first, second = job["attempts"][:2]
+                self.assertIn("DRAINED", first["cause"])
+                self.assertEqual(job.get("restarts", {}).get("infrastructure", 0), 0)
+                c.wait_step(name, int(job["checkpoint"]["step"]) + 1)
+                steps = [int(row["step"]) for row in c.metrics(name)]
+                self.assertEqual(steps, list(range(1, len(steps) + 1)), "no step is done twice or lost")
+                self.assertGreater(int(c.job(name)["attempts"][1]["firstStep"]), 3, second)
+            finally:
+                c.ctl("cancel", name)
+                c.ctl("uncordon", drained)
+            c.wait_state(name, "CANCELLED")
+            c.wait_workers(4)
+
+    def test_the_queue_goes_by_priority_then_by_age(self):
+        c = self.cluster
+        blocker = c.submit(tiny_job(name="blocker", ranks=4, steps=100000, train={"globalBatch": 64}))
+        self.addCleanup(c.ctl, "cancel", blocker, check=False)
+        c.wait_state(blocker, "RUNNING")
+        names = [c.submit(tiny_job(name=f"p{priority}", ranks=4, steps=1, priority=priority))
+                 for priority in (0, 0, 7)]
+        for name in names:
+            job = c.job(name)
+            self.assertIn("QUEUED", job["state"])
+            self.assertIn("4", job["reason"])
+        c.ctl("cancel", blocker)
+        for name in names:
+            c.wait_state(name, "SUCCEEDED")
+        starts = [c.job(name)["startTime"] for name in names]
+        self.assertLess(starts[2], starts[0], "the higher priority goes first")
+        self.assertLess(starts[0], starts[1], "then the older")
+
+    def test_cancel_of_a_job_that_cannot_start(self):
+        c = self.cluster
+        parent = c.processes["workers"].pid
+        before = trainers(parent)
+        with tempfile.TemporaryDirectory() as folder:
+            # Long to read, so that the trainers are stopped before they have joined.
+            text = pathlib.Path(folder) / "zeros"
+            with open(text, "wb") as file:
+                file.truncate(256 << 20)
+            name = c.submit(tiny_job(name="stuck", steps=3, model={"vocabSize": 256},
+                                     data={"source": "text", "path": str(text)},
+                                     limits={"gracePeriodSeconds": 1}))
+            self.addCleanup(c.ctl, "cancel", name, check=False)
+            fresh = wait_for(lambda: len(new := trainers(parent) - before) == 2 and new, "two trainers", 20, 0.002)
+            for pid in fresh:
+                os.kill(pid, signal.SIGSTOP)
+            self.assertEqual(c.state(name), "STARTING")
+            c.ctl("cancel", name)
+            c.wait_state(name, "CANCELLED", timeout=20)
+        self.assertFalse(any(os.path.exists(f"/proc/{pid}") for pid in fresh), "nothing stays behind")
+        self.assertEqual(int(c.job(name).get("progress", {}).get("step", 0)), 0)
+        c.wait_workers(4)
 
     def test_waiting_job_says_what_it_waits_for(self):
         c = self.cluster
