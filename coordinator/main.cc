@@ -7,16 +7,14 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/time/time.h"
 #include "coordinator/config/options.h"
 #include "coordinator/rpc/server.h"
 #include "coordinator/version.h"
 #include "proto/support/log.h"
+#include "proto/support/program_flags.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7070",
           "HOST:PORT of the gRPC services; port 0: a free one");
@@ -40,18 +38,6 @@ ABSL_FLAG(absl::Duration, hang_abort, absl::Seconds(30),
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(5), "at SIGTERM: time for open calls");
 
 namespace {
-
-// "--state-dir" as well as "--state_dir".
-std::vector<std::string> WithUnderscores(int argc, char** argv) {
-  std::vector<std::string> arguments(argv, argv + argc);
-  for (std::string& argument : arguments) {
-    if (!argument.starts_with("--")) continue;
-    for (size_t i = 2; i < argument.size() && argument[i] != '='; ++i) {
-      if (argument[i] == '-') argument[i] = '_';
-    }
-  }
-  return arguments;
-}
 
 fsdp::coordinator::Options OptionsFromFlags() {
   fsdp::coordinator::Options options;
@@ -80,20 +66,16 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "The coordinator of a training cluster: takes jobs, places them on workers, keeps them "
-      "going.\n"
-      "  fsdp-coordinator --state-dir=/var/lib/fsdp-coordinator\n"
-      "  fsdp-coordinator --state-dir=./state --listen=127.0.0.1:0 --port-file=./ports.json");
-  std::vector<std::string> arguments = WithUnderscores(argc, argv);
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  const std::vector<char*> rest =
-      absl::ParseCommandLine(static_cast<int>(pointers.size()), pointers.data());
-  if (rest.size() > 1) {
-    return Fail(absl::InvalidArgumentError(std::string("unexpected argument '") + rest[1] +
-                                           "': see --help"));
-  }
+  const absl::Status parsed = fsdp::ParseProgramFlags(
+      argc, argv,
+      {.name = "fsdp-coordinator",
+       .version = fsdp::coordinator::kVersion,
+       .usage =
+           "takes training jobs, places them on workers and keeps them going.\n\n"
+           "  fsdp-coordinator --state-dir=/var/lib/fsdp-coordinator\n"
+           "  fsdp-coordinator --state-dir=./state --listen=127.0.0.1:0 --port-file=./ports.json\n"
+           "  fsdp-coordinator --state-dir=./state --listen=10.0.0.1:7070 --insecure"});
+  if (!parsed.ok()) return Fail(parsed);
   if (absl::GetFlag(FLAGS_verbose)) fsdp::SetLogLevel(fsdp::LogLevel::kDebug);
 
   // Every thread inherits the mask; this one waits for the signals.

@@ -64,11 +64,19 @@ absl::StatusOr<int> RunBeside(CommandRun& run, LocalCluster& cluster, Child& chi
   return ShellExitCode(*child.Poll());
 }
 
+// Where an unpacked archive lies is on nobody's PATH, yet COMMAND is mostly fsdpctl itself.
+std::string PathWithUs(const CliWorld& world) {
+  const std::string ours = std::filesystem::path(world.executable).parent_path().string();
+  const std::string path = world.environment("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  return absl::StrCat("PATH=", ours, ":", path);
+}
+
 int RunWithCommand(CommandRun& run, LocalCluster& cluster, const LocalAddresses& addresses) {
   auto child =
       Child::Start({.command = *run.flags().after_dashes(),
                     .log_path = "",
-                    .extra_environment = {absl::StrCat("FSDPCTL_SERVER=", addresses.server)},
+                    .extra_environment = {absl::StrCat("FSDPCTL_SERVER=", addresses.server),
+                                          PathWithUs(run.world())},
                     .own_group = false});
   if (!child.ok()) return run.UsageError(std::string(child.status().message()));
   const auto exit_code = RunBeside(run, cluster, *child);
@@ -116,8 +124,8 @@ Command LocalCommand() {
       "Starts fsdp-coordinator and fsdp-worker from beside fsdpctl on loopback, restarts what "
       "dies,\n"
       "and stops everything on Ctrl-C, or when COMMAND ends: its exit code is then this one's.\n"
-      "COMMAND finds the coordinator in FSDPCTL_SERVER. Jobs of earlier runs in the same state\n"
-      "directory go on unless --clean is given.";
+      "COMMAND finds the coordinator in FSDPCTL_SERVER and this fsdpctl first in PATH. Jobs of\n"
+      "earlier runs in the same state directory go on unless --clean is given.";
   command.flags = {{.name = "workers",
                     .kind = FlagKind::kInt,
                     .value_name = "N",

@@ -1,5 +1,5 @@
-# What is installed (bin, lib, share/fsdpctl) and packed: a relocatable .tar.gz and a .deb
-# (cpack -G TGZ | DEB in the release build).
+# What is installed (bin, lib, share/fsdpctl) and packed: a relocatable .tar.gz and a .deb, by `cpack` in
+# the build folder of the release preset. Checked by tests/e2e/package_test.
 include(GNUInstallDirs)
 set(fsdp_executables "")
 foreach(target fsdpctl fsdp-coordinator fsdp-worker fsdp-trainer fsdp-trainer-cuda)
@@ -8,27 +8,34 @@ foreach(target fsdpctl fsdp-coordinator fsdp-worker fsdp-trainer fsdp-trainer-cu
   endif()
 endforeach()
 install(TARGETS ${fsdp_executables} RUNTIME DESTINATION bin)
-install(DIRECTORY deploy/examples DESTINATION share/fsdpctl)
+install(DIRECTORY deploy/examples DESTINATION share/fsdpctl USE_SOURCE_PERMISSIONS)
 install(DIRECTORY proto/fsdp proto/google DESTINATION share/fsdpctl/proto FILES_MATCHING PATTERN "*.proto")
-install(FILES docs/job_spec.schema.json DESTINATION share/fsdpctl OPTIONAL)
+install(FILES docs/job_spec.schema.json DESTINATION share/fsdpctl)
+install(FILES docs/job_spec.md docs/operations.md docs/metrics.md CHANGELOG.md DESTINATION share/doc/fsdpctl)
+# Debian's name for the licence.
+install(FILES LICENSE DESTINATION share/doc/fsdpctl RENAME copyright)
 
 if(FSDPCTL_STATIC)
-  # The shared libraries that are left travel along; the C and C++ runtimes and device drivers do not.
+  # The shared libraries that are left travel along; the C and C++ runtimes and what belongs to a GPU do
+  # not.
+  set(of_the_system "(c|m|dl|rt|pthread|resolv|stdc\\\\+\\\\+|gcc_s|cuda|nvidia-ml|cudart|cublas|cublasLt|nccl|cudnn|cupti)")
   set(installed "")
   foreach(target IN LISTS fsdp_executables)
-    list(APPEND installed "$<TARGET_FILE:${target}>")
+    string(APPEND installed " \"$<TARGET_FILE:${target}>\"")
   endforeach()
   install(CODE "
-    file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${installed}
+    file(GET_RUNTIME_DEPENDENCIES EXECUTABLES${installed}
          RESOLVED_DEPENDENCIES_VAR found UNRESOLVED_DEPENDENCIES_VAR missing
-         PRE_EXCLUDE_REGEXES \"^lib(c|m|dl|rt|pthread|stdc\\\\+\\\\+|gcc_s|cuda|nvidia-ml)\\\\.so\" \"^ld-linux\"
-                             \"^lib(cudart|cublas|cublasLt|nccl|cudnn|cupti)\\\\.so\")
-    foreach(library IN LISTS found)
-      file(INSTALL \${library} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib\" FOLLOW_SYMLINK_CHAIN)
-    endforeach()
+         PRE_EXCLUDE_REGEXES \"^lib${of_the_system}\\\\.so\" \"^ld-linux\")
     if(missing)
       message(FATAL_ERROR \"unresolved libraries: \${missing}\")
-    endif()")
+    endif()
+    foreach(library IN LISTS found)
+      # Under the name that the loader asks for; the file itself, not a link.
+      get_filename_component(name \${library} NAME)
+      get_filename_component(file \${library} REALPATH)
+      file(INSTALL \${file} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/lib\" RENAME \${name})
+    endforeach()")
 endif()
 
 set(CPACK_PACKAGE_NAME fsdpctl)
@@ -37,8 +44,14 @@ set(CPACK_PACKAGE_CONTACT "The fsdpctl maintainers <maintainers@fsdpctl.invalid>
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Sharded transformer training as a gRPC service")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_SOURCE_DIR}/LICENSE)
 set(CPACK_GENERATOR TGZ DEB)
-set(CPACK_PACKAGING_INSTALL_PREFIX /opt/fsdpctl)
-set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.36), libstdc++6 (>= 12), libgcc-s1")
 set(CPACK_STRIP_FILES ON)
+set(CPACK_PACKAGE_FILE_NAME "fsdpctl-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+# The newest symbol versions that the executables and the carried libraries ask for; tests/e2e/package_test
+# compares.
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.34), libstdc++6 (>= 12), libgcc-s1")
+# The .deb lives in /opt/fsdpctl with links in /usr/bin; the archive unpacks anywhere.
+set(CPACK_PROJECT_CONFIG_FILE ${CMAKE_SOURCE_DIR}/deploy/cmake/CPackGenerator.cmake)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_SOURCE_DIR}/deploy/cmake/CPackLinks.cmake)
 include(CPack)

@@ -23,7 +23,7 @@ endfunction()
 
 get_property(imported DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
 foreach(target IN LISTS imported)
-  if(target MATCHES "^(absl|gRPC|c-ares|protobuf|ZLIB|OpenSSL|SQLite)::")
+  if(target MATCHES "^((absl|gRPC|c-ares|protobuf|ZLIB|OpenSSL|SQLite)::|yaml-cpp$)")
     fsdp_retarget_static(${target})
   endif()
 endforeach()

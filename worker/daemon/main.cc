@@ -18,13 +18,11 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
+#include "proto/support/program_flags.h"
 #include "proto/support/status.h"
 #include "worker/daemon/build_version.h"
 #include "worker/daemon/daemon.h"
@@ -344,29 +342,16 @@ int Main() {
 }  // namespace fsdp::daemon
 
 int main(int argc, char** argv) {
-  // Our documentation spells flags with dashes; the library knows underscores.
-  std::vector<std::string> arguments(argv, argv + argc);
-  for (std::size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
-    std::string& argument = arguments[i];
-    if (!argument.starts_with("--")) continue;
-    const std::size_t end = std::min(argument.find('='), argument.size());
-    std::replace(argument.begin() + 2, argument.begin() + static_cast<std::ptrdiff_t>(end), '-',
-                 '_');
-  }
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-
-  absl::SetProgramUsageMessage(
-      "runs the ranks of training jobs on this host's devices.\n\n"
-      "  fsdp-worker --coordinator=10.0.0.1:7070 --state-dir=/var/lib/fsdp --devices=all\n"
-      "  fsdp-worker --coordinator=127.0.0.1:7070 --state-dir=.fsdp --devices=cpu:4");
-  absl::FlagsUsageConfig config;
-  config.version_string = [] { return absl::StrCat("fsdp-worker ", fsdp::daemon::kVersion, "\n"); };
-  absl::SetFlagsUsageConfig(config);
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, pointers.data());
-  if (rest.size() > 1) {
-    std::fprintf(stderr, "fsdp-worker: unexpected argument '%s'\n", rest[1]);
+  const absl::Status parsed = fsdp::ParseProgramFlags(
+      argc, argv,
+      {.name = "fsdp-worker",
+       .version = fsdp::daemon::kVersion,
+       .usage =
+           "runs the ranks of training jobs on this host's devices.\n\n"
+           "  fsdp-worker --coordinator=10.0.0.1:7070 --state-dir=/var/lib/fsdp --devices=all\n"
+           "  fsdp-worker --coordinator=127.0.0.1:7070 --state-dir=.fsdp --devices=cpu:4"});
+  if (!parsed.ok()) {
+    std::fprintf(stderr, "fsdp-worker: %s\n", std::string(parsed.message()).c_str());
     return fsdp::daemon::kExitUsage;
   }
   const int code = fsdp::daemon::Main();

@@ -129,6 +129,12 @@ TEST_F(LocalTest, TheCommandsExitCodeIsOursAndNothingIsLeft) {
   ExpectNothingLeft(kEverything);
 }
 
+// An unpacked archive is on nobody's PATH.
+TEST_F(LocalTest, TheCommandFindsTheFsdpctlThatStartedIt) {
+  EXPECT_EQ(Wait(Start("a", {"sh", "-c", "command -v fsdpctl"})), 0) << Output("a");
+  EXPECT_THAT(Output("a"), HasSubstr("\n" FSDP_BINARY_DIR "/fsdpctl\n"));
+}
+
 TEST_F(LocalTest, SigtermStopsEverything) {
   const pid_t pid = Start("a", {});
   WaitUntilReady("a");

@@ -1,0 +1,30 @@
+#ifndef FSDPCTL_PROTO_SUPPORT_PROGRAM_FLAGS_H_
+#define FSDPCTL_PROTO_SUPPORT_PROGRAM_FLAGS_H_
+
+// The command line of our daemons: ABSL_FLAGs spelled with dashes or underscores, and a --help and
+// a
+// --version that speak of the program alone. The trainers and fsdpctl have parsers of their own.
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace fsdp {
+
+struct Program {
+  // As typed: "fsdp-worker".
+  std::string name;
+  std::string version;
+  // What it does, and examples; printed by --help above the flags.
+  std::string usage;
+};
+
+// Reads `argv` into the program's flags. The library ends the process where it must: --version with
+// 0;
+// --help, an unknown flag and a value that does not parse with 1.
+//   InvalidArgument: there is an argument that is no flag.
+absl::Status ParseProgramFlags(int argc, char** argv, const Program& program);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_PROTO_SUPPORT_PROGRAM_FLAGS_H_
