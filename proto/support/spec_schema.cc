@@ -29,7 +29,7 @@ Json Number(double value) {
 }
 
 Json DefaultOf(const FieldDescriptor& field, const FieldRule& rule) {
-  std::string text(rule.default_value);
+  const std::string text(rule.default_value);
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL) return text == "true";
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
     return Number(std::get<double>(ParseDouble(text)));

@@ -107,6 +107,7 @@ void ConvertAll(const std::vector<std::byte>& bytes, std::vector<To>* to) {
   for (std::size_t i = 0; i < to->size(); ++i) {
     From value;
     std::memcpy(&value, bytes.data() + i * sizeof(From), sizeof(From));
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): an I8 tensor holds numbers, no characters.
     (*to)[i] = static_cast<To>(value);
   }
 }
