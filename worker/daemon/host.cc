@@ -105,6 +105,7 @@ absl::Status Host::StartChild(Child& child) {
   arguments.insert(arguments.end(), child.spec.arguments.begin(), child.spec.arguments.end());
   arguments.push_back(absl::StrCat("--parent-fd=", fds.second));
   std::vector<char*> argv;
+  argv.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const pid_t parent = ::getpid();

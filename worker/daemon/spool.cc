@@ -66,6 +66,7 @@ std::string EncodeRecord(const v1::Report& report) {
 // The payload of the record that `bytes` starts with; nullopt: torn or damaged.
 std::optional<std::string_view> DecodeRecord(std::string_view bytes) {
   if (bytes.size() < kHeaderBytes) return std::nullopt;
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): it reads four bytes, no string.
   const std::uint32_t length = DecodeFixed32(bytes.data());
   if (length > kMaxPayloadBytes || bytes.size() < kHeaderBytes + length) return std::nullopt;
   const std::string_view payload = bytes.substr(kHeaderBytes, length);

@@ -109,6 +109,7 @@ struct ExecPlan {
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
   for (const std::string& string : strings) pointers.push_back(const_cast<char*>(string.c_str()));
   pointers.push_back(nullptr);
   return pointers;
@@ -143,7 +144,10 @@ absl::StatusOr<Started> ForkAndExec(const TrainerOptions& options) {
   std::vector<std::string> arguments = {options.path, absl::StrCat("--link-fd=", their_link.get())};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   std::vector<std::string> environment;
-  for (const auto& [name, value] : options.environment) environment.push_back(name + "=" + value);
+  environment.reserve(options.environment.size());
+  for (const auto& [name, value] : options.environment) {
+    environment.push_back(absl::StrCat(name, "=", value));
+  }
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> envp = Pointers(environment);
   const ExecPlan plan{options.path.c_str(),
