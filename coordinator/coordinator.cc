@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/resource_names.h"
 #include "coordinator/version.h"
@@ -27,19 +28,15 @@ std::mt19937_64 SeededGenerator() {
   return std::mt19937_64(seed);
 }
 
-absl::Status NoSuchJob(const JobId& job) {
-  return absl::NotFoundError(absl::StrCat("there is no job '", job.value(), "'"));
-}
-
 absl::Status CheckRequestId(const std::string& id) {
   const bool valid = id.size() <= kMaxRequestId && std::all_of(id.begin(), id.end(), [](char c) {
                        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
                               (c >= 'A' && c <= 'Z') || c == '-';
                      });
   if (valid) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("request_id '", id.substr(0, 60),
-                                                 "': want at most ", kMaxRequestId,
-                                                 " characters of [A-Za-z0-9-]"));
+  return BadField("request_id", id,
+                  absl::StrCat("'", id.substr(0, 60), "': want at most ", kMaxRequestId,
+                               " characters of [A-Za-z0-9-]"));
 }
 
 // FNV-1a over the spec's deterministic bytes: stable over restarts and versions.
@@ -176,11 +173,16 @@ std::vector<std::string> Coordinator::CapacityWarnings(const v1::TrainingJob& jo
   return {absl::StrCat("the cluster as it is cannot hold this job: it ", decision.reason)};
 }
 
+DeviceMemory Coordinator::KnownMemory(const v1::TrainingJob& job) const {
+  const std::lock_guard lock(mutex_);
+  return workers_.KnownMemory(DemandOf(job.spec().resources()).device);
+}
+
 void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobRequest& request,
                             CreateDone done) {
   const MonotonicTime start = clock_.Now();
   if (absl::Status status = CheckRequestId(request.request_id()); !status.ok()) return done(status);
-  absl::StatusOr<Admitted> admitted = admission_.Admit(request.job());
+  absl::StatusOr<Admitted> admitted = admission_.Admit(request.job(), KnownMemory(request.job()));
   if (!admitted.ok()) {
     counters_.Add("fsdp_admission_refused_total",
                   absl::StatusCodeToString(admitted.status().code()));
@@ -199,9 +201,11 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
   if (!request.request_id().empty() && known != request_ids_.end()) {
     JobRuntime& job = *jobs_.at(known->second);
     if (job.record.spec_fingerprint() != fingerprint) {
-      return done(absl::AlreadyExistsError(
-          absl::StrCat("request_id ", request.request_id(), " was used for ", job.job().name(),
-                       " with another spec: use a new request_id")));
+      return done(WithInfo(absl::AlreadyExistsError(absl::StrCat(
+                               "request_id ", request.request_id(), " was used for ",
+                               job.job().name(), " with another spec: use a new request_id")),
+                           "REQUEST_ID_REUSED",
+                           {{"request_id", request.request_id()}, {"job", job.job().name()}}));
     }
     response->set_existing(true);
     *response->mutable_job() = *Snapshot(job);
@@ -213,9 +217,13 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
   }
   if (!request.validate_only() &&
       static_cast<std::int64_t>(unfinished_.size()) >= options_.queue.max_unfinished_jobs) {
-    return done(absl::ResourceExhaustedError(
-        absl::StrCat("the queue is full: ", unfinished_.size(), " jobs are not finished (limit ",
-                     options_.queue.max_unfinished_jobs, ")")));
+    return done(WithInfo(
+        absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", unfinished_.size(),
+                                                  " jobs are not finished (limit ",
+                                                  options_.queue.max_unfinished_jobs, ")")),
+        "QUEUE_FULL",
+        {{"unfinished_jobs", absl::StrCat(unfinished_.size())},
+         {"limit", absl::StrCat(options_.queue.max_unfinished_jobs)}}));
   }
 
   auto job = std::make_unique<JobRuntime>();
@@ -250,7 +258,7 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
 
 absl::StatusOr<v1::Plan> Coordinator::PlanJob(const CallerIdentity& /*caller*/,
                                               const v1::TrainingJob& job) const {
-  ASSIGN_OR_RETURN(Admitted admitted, admission_.Admit(job));
+  ASSIGN_OR_RETURN(Admitted admitted, admission_.Admit(job, KnownMemory(job)));
   for (std::string& warning : admitted.warnings) admitted.plan.add_warnings(std::move(warning));
   return std::move(admitted.plan);
 }
@@ -259,7 +267,7 @@ void Coordinator::RunVerb(const JobId& id, const Verb& verb, JobDone done) {
   const std::lock_guard lock(mutex_);
   if (absl::Status status = CheckServing(); !status.ok()) return done(status);
   JobRuntime* job = Find(id);
-  if (job == nullptr) return done(NoSuchJob(id));
+  if (job == nullptr) return done(NoSuchJob(id.value()));
   Effects effects;
   JobController controller(*job, options_, Now(), effects);
   if (absl::Status verdict = verb(controller); !verdict.ok()) return done(verdict);
@@ -308,11 +316,15 @@ void Coordinator::DeleteJob(const CallerIdentity& caller, const JobId& job,
 
 absl::Status Coordinator::EraseJob(const JobId& id, std::function<void(absl::Status)> done) {
   JobRuntime* job = Find(id);
-  if (job == nullptr) return NoSuchJob(id);
+  if (job == nullptr) return NoSuchJob(id.value());
   if (!IsTerminal(job->job().state()) || unfinished_.contains(id)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(job->job().name(), " is ", StateName(job->job().state()),
-                     ": only a finished job can be deleted; cancel it first"));
+    return WithInfo(absl::FailedPreconditionError(
+                        absl::StrCat(job->job().name(), " is ", StateName(job->job().state()),
+                                     ": only a finished job can be deleted; cancel it first")),
+                    "JOB_STATE_CONFLICT",
+                    {{"job", job->job().name()},
+                     {"state", StateName(job->job().state())},
+                     {"wanted", "deleted"}});
   }
   if (!job->job().request_id().empty()) request_ids_.erase(job->job().request_id());
   jobs_.erase(id);
@@ -440,7 +452,7 @@ void Coordinator::Count(const JobRuntime& job, const Effects& effects) {
 void Coordinator::Persist(StoreBatch batch, std::function<void(absl::Status)> done) {
   store_->Write(std::move(batch), [this, done = std::move(done)](absl::Status status) {
     if (!status.ok() && on_fatal_) on_fatal_(status);
-    if (done) done(std::move(status));
+    if (done) done(WithInfo(std::move(status), "STORE_FAILED"));
   });
 }
 

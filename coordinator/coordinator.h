@@ -167,6 +167,8 @@ class Coordinator {
   std::shared_ptr<const v1::Job> Snapshot(JobRuntime& job);
   void Track(const JobRuntime& job);
   JobId NewJobId(const std::string& name);
+  // Takes the lock.
+  DeviceMemory KnownMemory(const v1::TrainingJob& job) const;
   std::vector<std::string> CapacityWarnings(const v1::TrainingJob& job) const;
   absl::Status EraseJob(const JobId& job, std::function<void(absl::Status)> done);
 

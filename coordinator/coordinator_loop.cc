@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/queue/job_queue.h"
 #include "coordinator/store/resource_names.h"
@@ -63,7 +64,7 @@ void Coordinator::Drain() {
 
 absl::Status Coordinator::CheckServing() const {
   if (!draining_) return absl::OkStatus();
-  return absl::UnavailableError("the coordinator is shutting down: retry");
+  return Draining();
 }
 
 void Coordinator::Tick() {
@@ -182,6 +183,7 @@ void Coordinator::Schedule(TimePoint now) {
     return GoesBefore(a.entry, b.entry);
   });
   std::vector<QueueEntry> entries;
+  entries.reserve(queue.size());
   for (const QueuedDemand& item : queue) entries.push_back(item.entry);
   const std::vector<std::int32_t> positions = QueuePositions(entries);
 

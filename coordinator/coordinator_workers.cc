@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/resource_names.h"
 #include "coordinator/version.h"
@@ -13,10 +14,6 @@
 
 namespace fsdp::coordinator {
 namespace {
-
-absl::Status NoSuchWorker(const WorkerId& worker) {
-  return absl::NotFoundError(absl::StrCat("there is no worker '", worker.value(), "'"));
-}
 
 std::string KindOf(const v1::Report& report) {
   const auto* field = v1::Report::descriptor()->FindFieldByNumber(report.body_case());
@@ -33,8 +30,7 @@ absl::StatusOr<Coordinator::Session> Coordinator::OnHello(const v1::WorkerHello&
   const WorkerId id = WorkerIdFromName(hello.worker());
   if (WorkerEntry* known = workers_.Find(id); known != nullptr) {
     if (known->sink != nullptr) {
-      known->sink->Close(
-          absl::AbortedError(absl::StrCat("worker ", id.value(), " opened a newer stream")));
+      known->sink->Close(StreamReplaced(id.value()));
     }
     const std::string old_life = known->record.incarnation();
     const bool known_lost = known->liveness == Liveness::kLost;
@@ -128,8 +124,7 @@ absl::Status Coordinator::OnMessage(const Session& session, const v1::ConnectReq
   RETURN_IF_ERROR(CheckServing());
   WorkerEntry* worker = workers_.Find(session.worker);
   if (worker == nullptr || worker->session != session.number || worker->sink == nullptr) {
-    return absl::AbortedError(
-        absl::StrCat("worker ", session.worker.value(), " opened a newer stream"));
+    return StreamReplaced(session.worker.value());
   }
   worker->facts.heard = clock_.Now();
   worker->heartbeat_time = clock_.WallNow();
@@ -341,8 +336,9 @@ void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation
   counters_.Add("fsdp_worker_losses_total", worker.facts.connected ? "silent" : "stream_closed");
   LOG_WARNING("worker %s is lost: %s", worker.record.id(), reason);
   if (worker.sink != nullptr) {
-    worker.sink->Close(
-        absl::AbortedError(absl::StrCat("worker ", worker.record.id(), " was given up: ", reason)));
+    worker.sink->Close(WithInfo(
+        absl::AbortedError(absl::StrCat("worker ", worker.record.id(), " was given up: ", reason)),
+        "WORKER_GIVEN_UP", {{"worker", worker.record.id()}, {"cause", reason}}));
     worker.sink = nullptr;
     worker.facts.connected = false;
     worker.facts.disconnected = clock_.Now();
@@ -369,7 +365,7 @@ std::vector<v1::Worker> Coordinator::ListWorkers() const {
 absl::StatusOr<v1::Worker> Coordinator::GetWorker(const WorkerId& worker) const {
   const std::lock_guard lock(mutex_);
   const auto entry = workers_.entries().find(worker);
-  if (entry == workers_.entries().end()) return NoSuchWorker(worker);
+  if (entry == workers_.entries().end()) return NoSuchWorker(worker.value());
   return DescribeWorker(entry->second);
 }
 
@@ -378,7 +374,7 @@ void Coordinator::DrainWorker(const CallerIdentity& caller, const WorkerId& work
   LOG_INFO("worker %s: drain by %s", worker.value(), caller.subject);
   const std::lock_guard lock(mutex_);
   WorkerEntry* entry = workers_.Find(worker);
-  if (entry == nullptr) return done(NoSuchWorker(worker));
+  if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(true);
   entry->record.set_cordon_reason(reason);
   StoreBatch batch;
@@ -400,7 +396,7 @@ void Coordinator::UncordonWorker(const CallerIdentity& caller, const WorkerId& w
   LOG_INFO("worker %s: uncordon by %s", worker.value(), caller.subject);
   const std::lock_guard lock(mutex_);
   WorkerEntry* entry = workers_.Find(worker);
-  if (entry == nullptr) return done(NoSuchWorker(worker));
+  if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(false);
   entry->record.clear_cordon_reason();
   StoreBatch batch;

@@ -1,22 +1,73 @@
 #include "coordinator/admission/admission.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "coordinator/errors/api_error.h"
 #include "proto/support/spec.h"
 #include "proto/support/status.h"
 #include "worker/plan/plan.h"
 
 namespace fsdp::coordinator {
+namespace {
 
-absl::StatusOr<Admitted> SpecAdmission::Admit(const v1::TrainingJob& job) const {
+std::string MiB(std::int64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+absl::Status CheckSpec(const std::vector<SpecIssue>& issues) {
+  const auto errors = std::count_if(issues.begin(), issues.end(), [](const SpecIssue& issue) {
+    return issue.severity == SpecSeverity::kError;
+  });
+  return WithInfo(SpecStatus(issues), "SPEC_INVALID", {{"errors", absl::StrCat(errors)}});
+}
+
+// The memory that every rank of a gang of the largest devices has. 0: unknown.
+std::int64_t GangMemory(const std::vector<std::int64_t>& largest_first, int world_size) {
+  if (largest_first.empty()) return 0;
+  return largest_first[std::min<std::size_t>(world_size, largest_first.size()) - 1];
+}
+
+}  // namespace
+
+absl::StatusOr<Admitted> SpecAdmission::Admit(const v1::TrainingJob& job,
+                                              const DeviceMemory& known) const {
   Admitted admitted;
   admitted.job = job;
   const std::vector<SpecIssue> issues = CheckJob(&admitted.job);
-  RETURN_IF_ERROR(SpecStatus(issues));
+  RETURN_IF_ERROR(CheckSpec(issues));
   for (const SpecIssue& issue : issues) admitted.warnings.push_back(DescribeIssue(issue));
-  ASSIGN_OR_RETURN(const Plan plan, PlanFromJob(admitted.job, WorldSizeOf(admitted.job),
-                                                /*device_memory_bytes=*/0));
-  admitted.plan = ToProto(plan);
+
+  const int world_size = WorldSizeOf(admitted.job);
+  const std::vector<std::int64_t>& devices = known.largest_first;
+  const std::int64_t gang_bytes = GangMemory(devices, world_size);
+  absl::StatusOr<Plan> plan = PlanFromJob(admitted.job, world_size, gang_bytes);
+  if (absl::IsResourceExhausted(plan.status()) && devices.front() > gang_bytes) {
+    plan = PlanFromJob(admitted.job, world_size, devices.front());
+    if (plan.ok()) {
+      const auto fitting = std::count_if(devices.begin(), devices.end(), [&](std::int64_t bytes) {
+        return bytes >= plan->total_bytes;
+      });
+      admitted.warnings.push_back(absl::StrCat("needs ", MiB(plan->total_bytes),
+                                               " per rank, which ", fitting, " of ", devices.size(),
+                                               " known devices have: it waits for more of them"));
+    }
+  }
+  if (absl::IsResourceExhausted(plan.status())) {
+    return WithInfo(plan.status(), "PLAN_DOES_NOT_FIT",
+                    {{"largest_device_bytes", absl::StrCat(devices.front())},
+                     {"world_size", absl::StrCat(world_size)}});
+  }
+  if (!plan.ok()) return WithInfo(plan.status(), "SPEC_INVALID", {{"errors", "1"}});
+  if (devices.empty()) {
+    admitted.warnings.push_back(absl::StrCat("no worker with such a device is known yet: whether ",
+                                             MiB(plan->total_bytes),
+                                             " per rank fit will be seen when one joins"));
+  }
+  admitted.plan = ToProto(*plan);
   return admitted;
 }
 

@@ -1,10 +1,12 @@
 #ifndef FSDPCTL_COORDINATOR_ADMISSION_ADMISSION_H_
 #define FSDPCTL_COORDINATOR_ADMISSION_ADMISSION_H_
 
-// May this job be queued, and what would it need? The same verdict as `fsdpctl validate`.
+// May this job be queued, and what would it need? On the specification the same verdict as
+// `fsdpctl validate`; on memory that of the devices that the coordinator knows.
 //
 // Thread-safe; pure.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,17 +23,26 @@ struct Admitted {
   std::vector<std::string> warnings;
 };
 
+// Of the known devices of the type that a job asks for, in bytes; empty: none has told yet.
+struct DeviceMemory {
+  std::vector<std::int64_t> largest_first;
+};
+
 class Admission {
  public:
   virtual ~Admission() = default;
-  //   INVALID_ARGUMENT  with one google.rpc.BadRequest violation per bad field as a payload
-  [[nodiscard]] virtual absl::StatusOr<Admitted> Admit(const v1::TrainingJob& job) const = 0;
+  // What fits on some known devices but not on a whole gang of them is admitted with a warning.
+  //   INVALID_ARGUMENT    SPEC_INVALID, with one google.rpc.BadRequest violation per bad field
+  //   RESOURCE_EXHAUSTED  PLAN_DOES_NOT_FIT: more memory per rank than any known device has
+  [[nodiscard]] virtual absl::StatusOr<Admitted> Admit(const v1::TrainingJob& job,
+                                                       const DeviceMemory& known) const = 0;
 };
 
 // The specification's rules and the memory plan.
 class SpecAdmission : public Admission {
  public:
-  [[nodiscard]] absl::StatusOr<Admitted> Admit(const v1::TrainingJob& job) const override;
+  [[nodiscard]] absl::StatusOr<Admitted> Admit(const v1::TrainingJob& job,
+                                               const DeviceMemory& known) const override;
 };
 
 }  // namespace fsdp::coordinator

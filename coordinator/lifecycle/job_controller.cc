@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/resource_names.h"
 #include "proto/support/log.h"
@@ -24,8 +25,11 @@ std::string OrDefault(std::string_view text, std::string_view otherwise) {
 }
 
 absl::Status WrongState(const v1::Job& job, std::string_view verb) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(job.name(), " is ", StateName(job.state()), ": it cannot be ", ToAbsl(verb)));
+  return WithInfo(
+      absl::FailedPreconditionError(absl::StrCat(job.name(), " is ", StateName(job.state()),
+                                                 ": it cannot be ", ToAbsl(verb))),
+      "JOB_STATE_CONFLICT",
+      {{"job", job.name()}, {"state", StateName(job.state())}, {"wanted", std::string(verb)}});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "proto/support/status.h"
 
 namespace fsdp::coordinator {
@@ -79,8 +80,11 @@ absl::Time FromTimestamp(const google::protobuf::Timestamp& time) {
 
 absl::Status Transition(v1::Job& job, v1::JobState to, std::string_view reason, absl::Time now) {
   if (!IsLegalTransition(job.state(), to)) {
-    return absl::FailedPreconditionError(absl::StrCat(job.name(), " is ", StateName(job.state()),
-                                                      ": it cannot become ", StateName(to)));
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(job.name(), " is ", StateName(job.state()),
+                                                   ": it cannot become ", StateName(to))),
+        "JOB_STATE_CONFLICT",
+        {{"job", job.name()}, {"state", StateName(job.state())}, {"wanted", StateName(to)}});
   }
   job.set_state(to);
   job.set_reason(std::string(reason));

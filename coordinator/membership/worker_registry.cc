@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/resource_names.h"
 
@@ -55,31 +57,48 @@ WorkerEntry* WorkerRegistry::Find(const WorkerId& id) {
 absl::Status WorkerRegistry::CheckHello(const v1::WorkerHello& hello) const {
   const std::string id = StripCollection(hello.worker(), "workers/");
   if (!IsValidWorkerName(id)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker name '", id, "': want 1..", kMaxWorkerName, " of [A-Za-z0-9._-]"));
+    return BadField("worker", id,
+                    absl::StrCat("worker name '", id.substr(0, kMaxWorkerName), "': want 1..",
+                                 kMaxWorkerName, " of [A-Za-z0-9._-]"));
   }
   if (hello.incarnation().empty() || hello.incarnation().size() > 64) {
-    return absl::InvalidArgumentError("hello without an incarnation of 1..64 characters");
+    return BadField("incarnation", hello.incarnation(),
+                    "hello without an incarnation of 1..64 characters");
   }
   if (std::abs(hello.protocol_version() - kProtocolVersion) > 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", id, " speaks protocol version ", hello.protocol_version(),
-                     ", the coordinator version ", kProtocolVersion, ": they may differ by one"));
+    return WithInfo(
+        absl::FailedPreconditionError(absl::StrCat(
+            "worker ", id, " speaks protocol version ", hello.protocol_version(),
+            ", the coordinator version ", kProtocolVersion, ": they may differ by one")),
+        "PROTOCOL_VERSION_UNSUPPORTED",
+        {{"worker", id},
+         {"worker_version", absl::StrCat(hello.protocol_version())},
+         {"coordinator_version", absl::StrCat(kProtocolVersion)}});
   }
   const auto known = entries_.find(WorkerId(id));
   if (known == entries_.end()) return absl::OkStatus();
   const WorkerEntry& entry = known->second;
   const auto& fenced = entry.record.fenced_incarnations();
   if (std::find(fenced.begin(), fenced.end(), hello.incarnation()) != fenced.end()) {
-    return absl::AbortedError(absl::StrCat("incarnation ", hello.incarnation(), " of worker ", id,
-                                           " was replaced by ", entry.record.incarnation()));
+    return WithInfo(
+        absl::AbortedError(absl::StrCat("incarnation ", hello.incarnation(), " of worker ", id,
+                                        " was replaced by ", entry.record.incarnation())),
+        "INCARNATION_FENCED",
+        {{"worker", id},
+         {"incarnation", hello.incarnation()},
+         {"live_incarnation", entry.record.incarnation()}});
   }
   if (entry.sink != nullptr && entry.liveness == Liveness::kAlive &&
       entry.record.incarnation() != hello.incarnation()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("worker ", id, " is connected as incarnation ", entry.record.incarnation(),
-                     " from host ", entry.record.host(), "; this is incarnation ",
-                     hello.incarnation(), ": give one of them another name"));
+    return WithInfo(absl::AlreadyExistsError(absl::StrCat(
+                        "worker ", id, " is connected as incarnation ", entry.record.incarnation(),
+                        " from host ", entry.record.host(), "; this is incarnation ",
+                        hello.incarnation(), ": give one of them another name")),
+                    "WORKER_NAME_TAKEN",
+                    {{"worker", id},
+                     {"host", entry.record.host()},
+                     {"incarnation", hello.incarnation()},
+                     {"live_incarnation", entry.record.incarnation()}});
   }
   return absl::OkStatus();
 }
@@ -140,6 +159,20 @@ ClusterView WorkerRegistry::View(MonotonicTime now, const TimingOptions& timing)
     if (entry.assigned) worker.held_by = JobName(entry.assigned->job);
   }
   return view;
+}
+
+DeviceMemory WorkerRegistry::KnownMemory(v1::DeviceType type) const {
+  DeviceMemory memory;
+  for (const auto& [id, entry] : entries_) {
+    const v1::DeviceInfo& device = entry.record.device();
+    const bool cuda = device.type() == v1::DEVICE_TYPE_CUDA;
+    if (entry.left || cuda != (type == v1::DEVICE_TYPE_CUDA) || device.memory_bytes() <= 0) {
+      continue;
+    }
+    memory.largest_first.push_back(device.memory_bytes());
+  }
+  std::sort(memory.largest_first.begin(), memory.largest_first.end(), std::greater<>());
+  return memory;
 }
 
 v1::Worker DescribeWorker(const WorkerEntry& entry) {

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "coordinator/admission/admission.h"
 #include "coordinator/config/options.h"
 #include "coordinator/lifecycle/job_runtime.h"
 #include "coordinator/membership/liveness.h"
@@ -91,6 +92,8 @@ class WorkerRegistry {
                       TimePoint now);
 
   [[nodiscard]] ClusterView View(MonotonicTime now, const TimingOptions& timing) const;
+  // Of the workers with such a device, connected or not, that have not left.
+  [[nodiscard]] DeviceMemory KnownMemory(v1::DeviceType type) const;
 
  private:
   std::map<WorkerId, WorkerEntry> entries_;

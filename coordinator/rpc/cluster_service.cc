@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/rpc/caller.h"
 #include "coordinator/rpc/page_token.h"
 #include "coordinator/rpc/status_codec.h"
@@ -14,7 +15,7 @@ namespace {
 
 absl::Status CheckWorkerName(const std::string& name) {
   if (!WorkerIdFromName(name).value().empty()) return absl::OkStatus();
-  return BadField("name", "is empty: want workers/{id}");
+  return BadField("name", name, "is empty: want workers/{id}");
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ grpc::ServerUnaryReactor* ClusterServiceImpl::DrainWorker(Context* context,
   coordinator_.DrainWorker(CallerOf(*context), WorkerIdFromName(request->name()),
                            request->stop_ranks(), request->reason(),
                            [this, reactor, response](absl::StatusOr<v1::Worker> worker) {
-                             if (worker.ok()) *response->mutable_worker() = *std::move(worker);
+                             if (worker.ok()) *response->mutable_worker() = std::move(*worker);
                              Finish(reactor, "DrainWorker", worker.status());
                            });
   return reactor;
@@ -84,7 +85,7 @@ grpc::ServerUnaryReactor* ClusterServiceImpl::UncordonWorker(
   }
   coordinator_.UncordonWorker(CallerOf(*context), WorkerIdFromName(request->name()),
                               [this, reactor, response](absl::StatusOr<v1::Worker> worker) {
-                                if (worker.ok()) *response->mutable_worker() = *std::move(worker);
+                                if (worker.ok()) *response->mutable_worker() = std::move(*worker);
                                 Finish(reactor, "UncordonWorker", worker.status());
                               });
   return reactor;

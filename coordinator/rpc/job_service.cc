@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/rpc/caller.h"
 #include "coordinator/rpc/page_token.h"
@@ -19,10 +20,10 @@ using google::protobuf::FieldMask;
 using google::protobuf::util::FieldMaskUtil;
 
 absl::Status CheckJobName(const std::string& name) {
-  if (name.empty()) return BadField("name", "is empty: want jobs/{id}");
+  if (name.empty()) return BadField("name", name, "is empty: want jobs/{id}");
   const std::string id = JobIdFromName(name).value();
   if (id.empty() || id.find('/') != std::string::npos) {
-    return BadField("name", absl::StrCat("'", name.substr(0, 100), "': want jobs/{id}"));
+    return BadField("name", name, absl::StrCat("'", name.substr(0, 100), "': want jobs/{id}"));
   }
   return absl::OkStatus();
 }
@@ -30,7 +31,7 @@ absl::Status CheckJobName(const std::string& name) {
 absl::Status CheckMask(const FieldMask& mask) {
   for (const std::string& path : mask.paths()) {
     if (path != "*" && !FieldMaskUtil::IsValidPath<v1::Job>(path)) {
-      return BadField("read_mask", absl::StrCat("Job has no field '", path, "'"));
+      return BadField("read_mask", path, absl::StrCat("Job has no field '", path, "'"));
     }
   }
   return absl::OkStatus();
@@ -42,16 +43,12 @@ void TrimTo(const FieldMask& mask, v1::Job* job) {
   if (!all) FieldMaskUtil::TrimMessage(mask, job);
 }
 
-absl::Status NoSuchJob(const std::string& name) {
-  return absl::NotFoundError(absl::StrCat("there is no job '", JobIdFromName(name).value(), "'"));
-}
-
 // What page tokens of ListJobs belong to.
 std::string FilterOf(const v1::ListJobsRequest& request) {
   std::string filter = request.queue();
   for (const int state : request.states()) absl::StrAppend(&filter, "|", state);
   std::vector<std::string> labels;
-  for (const auto& [key, value] : request.labels()) labels.push_back(key + "=" + value);
+  for (const auto& [key, value] : request.labels()) labels.push_back(absl::StrCat(key, "=", value));
   std::sort(labels.begin(), labels.end());
   for (const std::string& label : labels) absl::StrAppend(&filter, ";", label);
   return filter;
@@ -88,7 +85,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::RunVerb(Context* context, const char* 
   }
   verb(CallerOf(*context), JobIdFromName(request.name()),
        [this, reactor, method, response](absl::StatusOr<v1::Job> job) {
-         if (job.ok()) *response->mutable_job() = *std::move(job);
+         if (job.ok()) *response->mutable_job() = std::move(*job);
          Finish(reactor, method, job.status());
        });
   return reactor;
@@ -100,7 +97,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(Context* context,
   Unary* reactor = context->DefaultReactor();
   coordinator_.CreateJob(CallerOf(*context), *request,
                          [this, reactor, response](absl::StatusOr<v1::CreateJobResponse> result) {
-                           if (result.ok()) *response = *std::move(result);
+                           if (result.ok()) *response = std::move(*result);
                            Finish(reactor, "CreateJob", result.status());
                          });
   return reactor;
@@ -113,7 +110,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetJob(Context* context, const v1::Get
     RETURN_IF_ERROR(CheckJobName(request->name()));
     RETURN_IF_ERROR(CheckMask(request->read_mask()));
     const JobSnapshot job = coordinator_.directory().Find(JobIdFromName(request->name()));
-    if (job == nullptr) return NoSuchJob(request->name());
+    if (job == nullptr) return NoSuchJob(JobIdFromName(request->name()).value());
     *response->mutable_job() = *job;
     TrimTo(request->read_mask(), response->mutable_job());
     return absl::OkStatus();
@@ -202,7 +199,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::PlanJob(Context* context,
                                                   v1::PlanJobResponse* response) {
   Unary* reactor = context->DefaultReactor();
   absl::StatusOr<v1::Plan> plan = coordinator_.PlanJob(CallerOf(*context), request->job());
-  if (plan.ok()) *response->mutable_plan() = *std::move(plan);
+  if (plan.ok()) *response->mutable_plan() = std::move(*plan);
   Finish(reactor, "PlanJob", plan.status());
   return reactor;
 }
@@ -214,12 +211,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(Context* context,
   const absl::Status status = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckJobName(request->name()));
     const JobId job = JobIdFromName(request->name());
-    if (coordinator_.directory().Find(job) == nullptr) return NoSuchJob(request->name());
+    if (coordinator_.directory().Find(job) == nullptr) return NoSuchJob(job.value());
     ASSIGN_OR_RETURN(const std::int64_t size, PageSize(request->page_size(), 100, 1000));
     ASSIGN_OR_RETURN(const std::int64_t before,
                      DecodePageToken(request->page_token(), job.value()));
-    ASSIGN_OR_RETURN(auto checkpoints, coordinator_.store().ReadCheckpoints(job));
-    for (v1::CheckpointInfo& checkpoint : checkpoints) {
+    auto checkpoints = coordinator_.store().ReadCheckpoints(job);
+    if (!checkpoints.ok()) return WithInfo(checkpoints.status(), "STORE_FAILED");
+    for (v1::CheckpointInfo& checkpoint : *checkpoints) {
       if (before > 0 && checkpoint.step() >= before) continue;
       if (response->checkpoints_size() == size) {
         const std::int64_t last = response->checkpoints(response->checkpoints_size() - 1).step();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/resource_names.h"
 
@@ -15,10 +16,6 @@ constexpr std::int64_t kRowsPerMessage = 500;
 constexpr size_t kBytesPerMessage = 1 << 20;
 // Rows that a filter leaves out are skipped in bulk, up to this many reads a message.
 constexpr int kMaxEmptyReads = 40;
-
-absl::Status Gone(const JobId& job) {
-  return absl::NotFoundError(absl::StrCat("there is no job '", job.value(), "'"));
-}
 
 // What the streams share: the job, and whether the stream can end once it has read everything.
 template <typename Response>
@@ -45,7 +42,7 @@ class WatchStream : public JobStream<v1::WatchJobResponse> {
   PullStep Next(v1::WatchJobResponse* response, absl::Status* status) override {
     const JobSnapshot job = directory_.Find(job_);
     if (job == nullptr) {
-      *status = Gone(job_);
+      *status = NoSuchJob(job_.value());
       return PullStep::kDone;
     }
     // A watcher that resumes after the last change still gets the final state once.
@@ -73,11 +70,11 @@ class EventStream : public JobStream<v1::StreamEventsResponse> {
  private:
   PullStep Next(v1::StreamEventsResponse* response, absl::Status* status) override {
     const JobSnapshot job = directory_.Find(job_);
-    if (job == nullptr) *status = Gone(job_);
+    if (job == nullptr) *status = NoSuchJob(job_.value());
     if (job == nullptr) return PullStep::kDone;
     auto events = store_.ReadEvents(job_, after_, kRowsPerMessage);
     if (!events.ok()) {
-      *status = events.status();
+      *status = WithInfo(events.status(), "STORE_FAILED");
       return PullStep::kDone;
     }
     for (v1::JobEvent& event : *events) {
@@ -103,11 +100,11 @@ class MetricStream : public JobStream<v1::StreamMetricsResponse> {
  private:
   PullStep Next(v1::StreamMetricsResponse* response, absl::Status* status) override {
     const JobSnapshot job = directory_.Find(job_);
-    if (job == nullptr) *status = Gone(job_);
+    if (job == nullptr) *status = NoSuchJob(job_.value());
     if (job == nullptr) return PullStep::kDone;
     auto metrics = store_.ReadMetrics(job_, after_, kRowsPerMessage);
     if (!metrics.ok()) {
-      *status = metrics.status();
+      *status = WithInfo(metrics.status(), "STORE_FAILED");
       return PullStep::kDone;
     }
     for (v1::StepMetrics& entry : *metrics) {
@@ -138,17 +135,17 @@ class LogLineStream : public JobStream<v1::StreamLogsResponse> {
  private:
   PullStep Next(v1::StreamLogsResponse* response, absl::Status* status) override {
     const JobSnapshot job = directory_.Find(job_);
-    if (job == nullptr) *status = Gone(job_);
+    if (job == nullptr) *status = NoSuchJob(job_.value());
     if (job == nullptr) return PullStep::kDone;
     if (tail_ > 0) {
       auto after = store_.FindLogTail(query_, std::exchange(tail_, 0));
-      if (!after.ok()) *status = after.status();
+      if (!after.ok()) *status = WithInfo(after.status(), "STORE_FAILED");
       if (!after.ok()) return PullStep::kDone;
       query_.after = *after;
     }
     for (int i = 0; i < kMaxEmptyReads; ++i) {
       auto page = store_.ReadLogs(query_);
-      if (!page.ok()) *status = page.status();
+      if (!page.ok()) *status = WithInfo(page.status(), "STORE_FAILED");
       if (!page.ok()) return PullStep::kDone;
       const bool end = page->next_after == query_.after;
       Fill(std::move(*page), response);
@@ -188,23 +185,23 @@ auto* Start(const StreamContext& context, const Request& request) {
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatch(StreamContext context,
+grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatch(const StreamContext& context,
                                                            const v1::WatchJobRequest& request) {
   return Start<WatchStream>(context, request);
 }
 
 grpc::ServerWriteReactor<v1::StreamEventsResponse>* StartEvents(
-    StreamContext context, const v1::StreamEventsRequest& request) {
+    const StreamContext& context, const v1::StreamEventsRequest& request) {
   return Start<EventStream>(context, request);
 }
 
-grpc::ServerWriteReactor<v1::StreamLogsResponse>* StartLogs(StreamContext context,
+grpc::ServerWriteReactor<v1::StreamLogsResponse>* StartLogs(const StreamContext& context,
                                                             const v1::StreamLogsRequest& request) {
   return Start<LogLineStream>(context, request);
 }
 
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StartMetrics(
-    StreamContext context, const v1::StreamMetricsRequest& request) {
+    const StreamContext& context, const v1::StreamMetricsRequest& request) {
   return Start<MetricStream>(context, request);
 }
 

@@ -23,14 +23,14 @@ struct StreamContext {
   std::function<void(const absl::Status&)> on_end;
 };
 
-grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatch(StreamContext context,
+grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatch(const StreamContext& context,
                                                            const v1::WatchJobRequest& request);
 grpc::ServerWriteReactor<v1::StreamEventsResponse>* StartEvents(
-    StreamContext context, const v1::StreamEventsRequest& request);
-grpc::ServerWriteReactor<v1::StreamLogsResponse>* StartLogs(StreamContext context,
+    const StreamContext& context, const v1::StreamEventsRequest& request);
+grpc::ServerWriteReactor<v1::StreamLogsResponse>* StartLogs(const StreamContext& context,
                                                             const v1::StreamLogsRequest& request);
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StartMetrics(
-    StreamContext context, const v1::StreamMetricsRequest& request);
+    const StreamContext& context, const v1::StreamMetricsRequest& request);
 
 }  // namespace fsdp::coordinator
 

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "coordinator/rpc/status_codec.h"
+#include "coordinator/errors/api_error.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -27,7 +27,8 @@ std::string EncodePageToken(std::int64_t cursor, const std::string& filter) {
 absl::StatusOr<std::int64_t> DecodePageToken(const std::string& token, const std::string& filter) {
   if (token.empty()) return 0;
   std::string text;
-  const absl::Status bad = BadField("page_token", "is not a token that this service gave out");
+  const absl::Status bad =
+      BadField("page_token", token, "is not a token that this service gave out");
   if (!absl::WebSafeBase64Unescape(token, &text)) return bad;
   const std::vector<std::string> parts = absl::StrSplit(text, ':');
   std::int64_t cursor = 0;
@@ -35,14 +36,17 @@ absl::StatusOr<std::int64_t> DecodePageToken(const std::string& token, const std
     return bad;
   }
   if (parts[2] != FilterHash(filter)) {
-    return BadField("page_token", "belongs to a call with other filters: repeat them unchanged");
+    return BadField("page_token", token,
+                    "belongs to a call with other filters: repeat them unchanged");
   }
   return cursor;
 }
 
 absl::StatusOr<std::int64_t> PageSize(std::int32_t requested, std::int64_t standard,
                                       std::int64_t largest) {
-  if (requested < 0) return BadField("page_size", absl::StrCat(requested, " is negative"));
+  if (requested < 0) {
+    return BadField("page_size", absl::StrCat(requested), absl::StrCat(requested, " is negative"));
+  }
   if (requested == 0) return standard;
   return std::min<std::int64_t>(requested, largest);
 }

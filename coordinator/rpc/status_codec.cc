@@ -1,16 +1,11 @@
 #include "coordinator/rpc/status_codec.h"
 
 #include "absl/strings/cord.h"
-#include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace fsdp::coordinator {
-namespace {
-
-constexpr char kDomain[] = "fsdp.v1";
-
-}  // namespace
 
 std::string CodeName(absl::StatusCode code) { return absl::StatusCodeToString(code); }
 
@@ -33,21 +28,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (!has_info) {
     google::rpc::ErrorInfo info;
     info.set_reason(CodeName(status.code()));
-    info.set_domain(kDomain);
+    info.set_domain(kErrorDomain);
     details.add_details()->PackFrom(info);
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message,
                       details.SerializeAsString());
-}
-
-absl::Status BadField(const std::string& field, const std::string& problem) {
-  google::rpc::BadRequest request;
-  auto* violation = request.add_field_violations();
-  violation->set_field(field);
-  violation->set_description(problem);
-  absl::Status status = absl::InvalidArgumentError(absl::StrCat(field, ": ", problem));
-  status.SetPayload(kBadRequestUrl, absl::Cord(request.SerializeAsString()));
-  return status;
 }
 
 }  // namespace fsdp::coordinator

@@ -2,7 +2,8 @@
 #define FSDPCTL_COORDINATOR_RPC_STATUS_CODEC_H_
 
 // absl::Status to grpc::Status. Payloads become google.rpc details in grpc-status-details-bin;
-// exactly one ErrorInfo is among them: the payload's, or one made of the code.
+// exactly one ErrorInfo is among them: the payload's (coordinator/errors/api_error.h), or one made
+// of the code.
 
 #include <string>
 
@@ -11,16 +12,10 @@
 
 namespace fsdp::coordinator {
 
-inline constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
-inline constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
-
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // "INVALID_ARGUMENT".
 std::string CodeName(absl::StatusCode code);
-
-// INVALID_ARGUMENT with one BadRequest violation.
-absl::Status BadField(const std::string& field, const std::string& problem);
 
 }  // namespace fsdp::coordinator
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/events/job_directory.h"
 #include "coordinator/rpc/status_codec.h"
 #include "grpcpp/support/server_callback.h"
@@ -82,7 +83,7 @@ class PullStream : public grpc::ServerWriteReactor<Response>,
   }
 
   void OnWriteDone(bool ok) override {
-    if (!ok) return End(absl::CancelledError("the reader is gone"));
+    if (!ok) return End(WithInfo(absl::CancelledError("the reader is gone"), "STREAM_CANCELLED"));
     Schedule();
   }
 
@@ -94,7 +95,7 @@ class PullStream : public grpc::ServerWriteReactor<Response>,
       if (busy_) return;
       busy_ = true;
     }
-    End(absl::CancelledError("cancelled by the reader"));
+    End(WithInfo(absl::CancelledError("cancelled by the reader"), "STREAM_CANCELLED"));
   }
 
   void OnDone() override {
@@ -119,8 +120,9 @@ class PullStream : public grpc::ServerWriteReactor<Response>,
         again_ = false;
         if (finished_) return;
       }
-      if (Cancelled()) return End(absl::CancelledError("cancelled by the reader"));
-      if (draining_) return End(absl::UnavailableError("the coordinator is shutting down: retry"));
+      if (Cancelled())
+        return End(WithInfo(absl::CancelledError("cancelled by the reader"), "STREAM_CANCELLED"));
+      if (draining_) return End(Draining());
       absl::Status status;
       response_.Clear();
       switch (Next(&response_, &status)) {

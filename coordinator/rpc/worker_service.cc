@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/errors/api_error.h"
 #include "coordinator/rpc/caller.h"
 #include "coordinator/rpc/status_codec.h"
 #include "proto/support/log.h"
@@ -29,7 +30,8 @@ class StreamSink : public WorkerSink {
     const std::lock_guard lock(mutex_);
     if (finished_ || closing_) return;
     if (queue_.size() >= kMaxQueued) {
-      closing_ = absl::ResourceExhaustedError("the worker does not read its stream");
+      closing_ = WithInfo(absl::ResourceExhaustedError("the worker does not read its stream"),
+                          "WORKER_TOO_SLOW");
       queue_.clear();
       return;
     }
@@ -48,7 +50,8 @@ class StreamSink : public WorkerSink {
   void OnWriteDone(bool ok) {
     const std::lock_guard lock(mutex_);
     writing_ = false;
-    if (!ok && !closing_) closing_ = absl::CancelledError("the worker is gone");
+    if (!ok && !closing_)
+      closing_ = WithInfo(absl::CancelledError("the worker is gone"), "STREAM_CANCELLED");
     if (!ok) queue_.clear();
     WriteNext();
   }
@@ -65,7 +68,8 @@ class StreamSink : public WorkerSink {
   absl::Status Detach() {
     const std::lock_guard lock(mutex_);
     finished_ = true;
-    return closing_.value_or(absl::CancelledError("cancelled by the worker"));
+    return closing_.value_or(
+        WithInfo(absl::CancelledError("cancelled by the worker"), "STREAM_CANCELLED"));
   }
 
  private:
@@ -124,7 +128,9 @@ class WorkerStream : public Reactor {
  private:
   absl::Status Greet() {
     if (!request_.has_hello()) {
-      return absl::FailedPreconditionError("the first message of a worker must be its hello");
+      return WithInfo(
+          absl::FailedPreconditionError("the first message of a worker must be its hello"),
+          "HELLO_MISSING");
     }
     absl::StatusOr<Coordinator::Session> session = coordinator_.OnHello(request_.hello(), sink_);
     if (!session.ok()) {

@@ -85,6 +85,7 @@ void FakeWorker::Connect() {
   hello.set_host(options_.host);
   hello.mutable_device()->set_type(v1::DEVICE_TYPE_CPU);
   hello.mutable_device()->set_index(options_.index);
+  hello.mutable_device()->set_memory_bytes(options_.device_memory_bytes);
   hello.set_rank_address("127.0.0.1");
   *hello.mutable_time() = NowTimestamp();
   if (rank_) {

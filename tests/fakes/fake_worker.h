@@ -50,6 +50,8 @@ struct FakeWorkerOptions {
   std::uint64_t plan_hash = 42;
   std::uint64_t data_fingerprint = 7;
   std::string data_path = "/data/corpus.bin";
+  // 0: does not tell.
+  std::int64_t device_memory_bytes = 0;
 };
 
 class FakeWorker {
