@@ -206,17 +206,16 @@ absl::Status SqliteStore::PrepareSchema() {
 }
 
 void SqliteStore::Write(StoreBatch batch, Done done) {
-  absl::Status failed;
-  {
-    const std::lock_guard lock(mutex_);
-    failed = failed_;
-    if (failed.ok()) queue_.push_back({std::move(batch), std::move(done)});
+  std::unique_lock lock(mutex_);
+  if (!failed_.ok()) {
+    const absl::Status failed = failed_;
+    lock.unlock();
+    if (done) done(failed);
+    return;
   }
-  if (failed.ok()) {
-    wake_.notify_one();
-  } else if (done) {
-    done(failed);
-  }
+  queue_.push_back({std::move(batch), std::move(done)});
+  lock.unlock();
+  wake_.notify_one();
 }
 
 absl::Status SqliteStore::Flush() {
