@@ -25,6 +25,10 @@ struct Key {
 constexpr Key kServer{"server", "FSDPCTL_SERVER"};
 constexpr Key kCallTimeout{"callTimeout", "FSDPCTL_CALL_TIMEOUT"};
 constexpr Key kColor{"color", "FSDPCTL_COLOR"};
+constexpr Key kTlsCertificate{"tlsCertificate", "FSDPCTL_TLS_CERTIFICATE"};
+constexpr Key kTlsKey{"tlsKey", "FSDPCTL_TLS_KEY"};
+constexpr Key kTlsCa{"tlsCa", "FSDPCTL_TLS_CA"};
+constexpr Key kTokenFile{"tokenFile", "FSDPCTL_TOKEN_FILE"};
 
 struct ConfigFile {
   std::string path;
@@ -33,7 +37,9 @@ struct ConfigFile {
 
 // yaml-cpp throws; nothing of it leaves this function.
 absl::Status ParseConfig(const std::string& text, ConfigFile* file) {
-  const std::vector<std::string> known = {kServer.file_key, kCallTimeout.file_key, kColor.file_key};
+  const std::vector<std::string> known = {
+      kServer.file_key, kCallTimeout.file_key, kColor.file_key,    kTlsCertificate.file_key,
+      kTlsKey.file_key, kTlsCa.file_key,       kTokenFile.file_key};
   try {
     const YAML::Node root = YAML::Load(text);
     if (root.IsNull()) return absl::OkStatus();
@@ -102,6 +108,30 @@ Setting Choose(const std::optional<std::string>& flag, const char* flag_name, co
   return {fallback, "default"};
 }
 
+// Accepted so that configurations need not change later; refused so that nobody believes in it.
+absl::Status ReadSecurity(const EnvironmentFn& environment, const ConfigFile& file,
+                          Settings* settings) {
+  const auto choose = [&](const Key& key) {
+    return Choose(std::nullopt, "", key, environment, file, "");
+  };
+  settings->tls = {.certificate = choose(kTlsCertificate).value,
+                   .key = choose(kTlsKey).value,
+                   .ca = choose(kTlsCa).value};
+  for (const Key& key : {kTlsCertificate, kTlsKey, kTlsCa}) {
+    const Setting setting = choose(key);
+    if (setting.value.empty()) continue;
+    RETURN_IF_ERROR(
+        CheckTlsFiles(settings->tls, absl::StrCat(key.file_key, " (", setting.origin, ")")));
+  }
+  const Setting token = choose(kTokenFile);
+  settings->token_file = token.value;
+  if (!token.value.empty()) {
+    return absl::UnimplementedError(
+        absl::StrCat("tokenFile (", token.origin, "): tokens are not in this release; unset it"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ColorMode> ParseColor(const Setting& setting) {
   if (setting.value == "auto") return ColorMode::kAuto;
   if (setting.value == "always") return ColorMode::kAlways;
@@ -131,6 +161,7 @@ absl::StatusOr<Settings> LoadSettings(const SettingFlags& flags, const Environme
   const Setting color = Choose(flags.color, "--color", kColor, environment, file, "auto");
   ASSIGN_OR_RETURN(settings.color, ParseColor(color));
   if (!flags.color.has_value() && environment("NO_COLOR")) settings.color = ColorMode::kNever;
+  RETURN_IF_ERROR(ReadSecurity(environment, file, &settings));
   return settings;
 }
 

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/support/tls_files.h"
 
 namespace fsdp {
 
@@ -34,11 +35,17 @@ struct Settings {
   absl::Duration call_timeout;
   // NO_COLOR (any value) beats all but --color. FSDPCTL_COLOR, `color:`.
   ColorMode color = ColorMode::kAuto;
+  // FSDPCTL_TLS_CERTIFICATE, FSDPCTL_TLS_KEY, FSDPCTL_TLS_CA; `tlsCertificate:`, `tlsKey:`,
+  // `tlsCa:`.
+  TlsFiles tls;
+  // File of a bearer token. FSDPCTL_TOKEN_FILE, `tokenFile:`.
+  std::string token_file;
 };
 
 // Reads the config file: --config, FSDPCTL_CONFIG, or $XDG_CONFIG_HOME/fsdpctl/config.yaml
 // (~/.config/fsdpctl/config.yaml); only the last may be missing.
 //   INVALID_ARGUMENT  a value or key is wrong; the message says where it came from
+//   UNIMPLEMENTED     TLS files or a token are set: not in this release
 //   NOT_FOUND         the config file that was named does not exist
 absl::StatusOr<Settings> LoadSettings(const SettingFlags& flags, const EnvironmentFn& environment);
 

@@ -24,6 +24,9 @@ ABSL_FLAG(std::string, state_dir, "", "directory that jobs are kept in (created 
 ABSL_FLAG(std::string, port_file, "",
           "file to write {\"grpc\":…,\"metrics\":…,\"pid\":…} to once serving");
 ABSL_FLAG(bool, insecure, false, "allow addresses that other machines reach, without encryption");
+ABSL_FLAG(std::string, tls_certificate, "", "PEM file of the server's certificate");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key");
+ABSL_FLAG(std::string, tls_client_ca, "", "PEM file of the authorities whose clients are let in");
 ABSL_FLAG(bool, reflection, true, "gRPC server reflection");
 ABSL_FLAG(bool, verbose, false, "log debug lines");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(1), "how often workers report");
@@ -46,6 +49,9 @@ fsdp::coordinator::Options OptionsFromFlags() {
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.port_file = absl::GetFlag(FLAGS_port_file);
   options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.tls = {.certificate = absl::GetFlag(FLAGS_tls_certificate),
+                 .key = absl::GetFlag(FLAGS_tls_key),
+                 .ca = absl::GetFlag(FLAGS_tls_client_ca)};
   options.reflection = absl::GetFlag(FLAGS_reflection);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.timing.heartbeat_period = absl::GetFlag(FLAGS_heartbeat);
@@ -59,7 +65,8 @@ fsdp::coordinator::Options OptionsFromFlags() {
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "fsdp-coordinator: %s\n", std::string(status.message()).c_str());
-  const bool usage = absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status);
+  const bool usage = absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+                     absl::IsUnimplemented(status);
   return usage ? 2 : 1;
 }
 

@@ -40,6 +40,7 @@ bool IsLoopback(const std::string& address) {
 }
 
 absl::Status ValidateOptions(const Options& options) {
+  RETURN_IF_ERROR(CheckTlsFiles(options.tls, "--tls-certificate, --tls-key, --tls-client-ca"));
   RETURN_IF_ERROR(CheckAddress("listen", options.listen, options.insecure));
   if (!options.metrics_listen.empty()) {
     RETURN_IF_ERROR(CheckAddress("metrics-listen", options.metrics_listen, options.insecure));

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "proto/support/tls_files.h"
 
 namespace fsdp::coordinator {
 
@@ -63,6 +64,8 @@ struct Options {
   std::string port_file;
   // Allows addresses that other machines reach although nothing is encrypted.
   bool insecure = false;
+  // Server certificate and key; `ca` signs the clients that are let in.
+  TlsFiles tls;
   bool reflection = true;
   // SIGTERM: open calls may take this long.
   absl::Duration drain_timeout = absl::Seconds(5);
@@ -76,6 +79,7 @@ bool IsLoopback(const std::string& address);
 
 //   INVALID_ARGUMENT     a malformed address or duration, no state directory
 //   FAILED_PRECONDITION  an address beyond loopback without `insecure`
+//   UNIMPLEMENTED        `tls` is set: not in this release
 absl::Status ValidateOptions(const Options& options);
 
 }  // namespace fsdp::coordinator

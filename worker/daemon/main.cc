@@ -24,6 +24,7 @@
 #include "proto/support/log.h"
 #include "proto/support/program_flags.h"
 #include "proto/support/status.h"
+#include "proto/support/tls_files.h"
 #include "worker/daemon/build_version.h"
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/files.h"
@@ -31,6 +32,10 @@
 #include "worker/daemon/worker_families.h"
 
 ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, tls_certificate, "", "PEM file of this worker's certificate");
+ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key");
+ABSL_FLAG(std::string, tls_ca, "",
+          "PEM file of the authorities that the coordinator is checked by");
 ABSL_FLAG(std::string, state_dir, "", "Directory for the spool and caches (required)");
 ABSL_FLAG(
     std::string, name, "",
@@ -100,6 +105,10 @@ absl::StatusOr<Flags> ReadFlags() {
               absl::GetFlag(FLAGS_cpu_threads),    absl::GetFlag(FLAGS_spool_bytes),
               absl::GetFlag(FLAGS_parent_fd),      absl::GetFlag(FLAGS_device_index),
               absl::GetFlag(FLAGS_num_slots)};
+  RETURN_IF_ERROR(CheckTlsFiles({.certificate = absl::GetFlag(FLAGS_tls_certificate),
+                                 .key = absl::GetFlag(FLAGS_tls_key),
+                                 .ca = absl::GetFlag(FLAGS_tls_ca)},
+                                "--tls-certificate, --tls-key, --tls-ca"));
   if (flags.state_dir.empty())
     return Bad("state-dir", "", "is required: a directory of this worker");
   if (!IsHostPort(flags.coordinator)) {

@@ -91,6 +91,16 @@ TEST_F(SettingsTest, NoColorBeatsAllButTheFlag) {
   EXPECT_EQ(Load()->color, ColorMode::kAlways);
 }
 
+TEST_F(SettingsTest, SecurityIsRefusedBeforeAnybodyBelievesInIt) {
+  const std::string path = WriteConfig("tlsCa: /etc/ca.pem\n");
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Error(), HasSubstr("tlsCa (" + path + ")"));
+  WriteConfig("");
+  variables_["FSDPCTL_TOKEN_FILE"] = "/run/token";
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(Error(), HasSubstr("FSDPCTL_TOKEN_FILE"));
+}
+
 TEST_F(SettingsTest, MistakesNameTheirPlace) {
   const std::string path = WriteConfig("server: a:1\nsever: b:1\n");
   EXPECT_EQ(Error(), path + ":2: unknown key \"sever\"; did you mean server?");
