@@ -85,9 +85,15 @@ Medians WorstMedians(const HangFacts& facts) {
   return medians;
 }
 
-bool InSlowPhase(const HangFacts& facts, const HangOptions& options) {
+// Slow work leaves the pulse going. What a silent rank last said of itself counts only while nobody
+// else speaks: a trainer stopped just after a checkpoint is not still writing it.
+bool InSlowPhase(MonotonicTime now, const HangFacts& facts, const HangOptions& options) {
+  const bool any_live = std::any_of(facts.ranks.begin(), facts.ranks.end(), [&](const auto& view) {
+    return view && !IsFrozen(now, *view);
+  });
   return std::any_of(facts.ranks.begin(), facts.ranks.end(), [&](const auto& view) {
     if (!view) return true;
+    if (any_live && IsFrozen(now, *view)) return false;
     const v1::RankPulse& pulse = view->pulse;
     return pulse.phase() == v1::PHASE_CHECKPOINT || pulse.phase() == v1::PHASE_EVALUATE ||
            pulse.phase() == v1::PHASE_START ||
@@ -141,7 +147,7 @@ HangVerdict CheckProgress(MonotonicTime now, const HangFacts& facts, absl::Durat
 
 HangVerdict CheckHang(MonotonicTime now, const HangFacts& facts, const HangOptions& options) {
   const Medians medians = WorstMedians(facts);
-  const double factor = InSlowPhase(facts, options) ? options.slow_phase_factor : 1;
+  const double factor = InSlowPhase(now, facts, options) ? options.slow_phase_factor : 1;
   const absl::Duration diagnose =
       factor * std::max(options.diagnose_floor,
                         absl::Seconds(options.diagnose_collectives * medians.collective_seconds));

@@ -362,12 +362,26 @@ TEST(HangRuleTest, CheckpointEvaluationAndWarmUpGetMorePatience) {
   for (const v1::Phase phase : {v1::PHASE_CHECKPOINT, v1::PHASE_EVALUATE, v1::PHASE_START}) {
     HangFacts facts;
     facts.progressed = At(0);
-    facts.ranks = {InCollective(9, 100, 100), Computing(8, 0)};
+    facts.ranks = {InCollective(9, 100, 100), Computing(8, 100)};
     facts.ranks[1]->pulse.set_phase(phase);
     EXPECT_NE(CheckHang(At(100), facts, {}).level, HangLevel::kAbort) << phase;
     facts.ranks[0] = InCollective(9, 301, 301);
+    facts.ranks[1]->changed = At(301);
     EXPECT_EQ(CheckHang(At(301), facts, {}).level, HangLevel::kAbort) << phase;
   }
+}
+
+// Seen with a trainer stopped within a second of a checkpoint: ten times the limit went by.
+TEST(HangRuleTest, TheLastWordOfASilentRankGivesNoPatience) {
+  HangFacts facts;
+  facts.progressed = At(0);
+  facts.ranks = {InCollective(9, 31, 31), Computing(8, 0)};
+  facts.ranks[1]->pulse.set_phase(v1::PHASE_CHECKPOINT);
+  EXPECT_EQ(CheckHang(At(31), facts, {}).level, HangLevel::kAbort);
+  EXPECT_EQ(CheckHang(At(31), facts, {}).rank, 1);
+  // Nobody speaks, as after the coordinator's own pause: the last words are all there is.
+  facts.ranks[0] = InCollective(9, 0.1, 0);
+  EXPECT_NE(CheckHang(At(31), facts, {}).level, HangLevel::kAbort);
 }
 
 // --- rendezvous
