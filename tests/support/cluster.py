@@ -24,8 +24,8 @@ class Timeout(AssertionError):
     """A condition did not come true in time."""
 
 
-def wait_for(condition, what, timeout=30.0, interval=0.05):
-    """Polls `condition` until it returns something true; returns that."""
+def wait_for(condition, what, timeout=90.0, interval=0.05):
+    """Polls `condition` until it returns something true; returns that. Limits are for a busy machine."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()
@@ -50,7 +50,7 @@ def tiny_job(name="tiny", ranks=2, steps=20, checkpoint=None, **spec):
             "optimizer": {"lr": 1e-3},
             "precision": {"parameters": "fp32"},
             "resources": {"nodes": 1, "devicesPerNode": ranks, "device": "cpu", "anyNode": True},
-            "limits": {"maxSteps": steps, "joinTimeoutSeconds": 30, "gracePeriodSeconds": 5},
+            "limits": {"maxSteps": steps, "joinTimeoutSeconds": 60, "gracePeriodSeconds": 5},
         },
     }
     if checkpoint is not None:
@@ -100,7 +100,7 @@ class Cluster:
             stdin=subprocess.DEVNULL, start_new_session=True)
         log.close()
 
-    def _port_file(self, key, timeout=30):
+    def _port_file(self, key, timeout=90):
         path = self.root / f"{key}.ports"
 
         def read():
@@ -149,7 +149,7 @@ class Cluster:
     def worker_metrics_url(self, key="workers"):
         return f"http://127.0.0.1:{self._port_file(key)['metrics']}/metrics"
 
-    def wait_workers(self, count, timeout=30):
+    def wait_workers(self, count, timeout=90):
         def ready():
             listed = self.json("workers")
             good = [w for w in listed if w.get("state", "").removeprefix("WORKER_STATE_") == "READY"]
@@ -194,7 +194,7 @@ class Cluster:
     def state(self, name):
         return self.job(name).get("state", "").removeprefix("JOB_STATE_")
 
-    def wait_state(self, name, *states, timeout=60):
+    def wait_state(self, name, *states, timeout=180):
         def reached():
             state = self.state(name)
             if state in TERMINAL and state not in states:
@@ -203,9 +203,21 @@ class Cluster:
 
         return wait_for(reached, f"{name} to be {' or '.join(states)}", timeout)
 
-    def wait_step(self, name, step, timeout=60):
+    def wait_step(self, name, step, timeout=180):
         return wait_for(lambda: int(self.job(name).get("progress", {}).get("step", 0)) >= step,
                         f"{name} to reach step {step}", timeout)
+
+    def wait_ranks(self, name, count, timeout=180):
+        """The pids of the trainers as soon as all are known, so that no call lies between the step at which
+        a test strikes and the blow."""
+        return wait_for(lambda: pids if len(pids := self.ranks(name)) == count else None,
+                        f"{count} trainers of {name}", timeout)
+
+    @staticmethod
+    def wait_checkpoint(folder, step, timeout=180):
+        """Looks at the folder itself: under load a job of seconds ends while fsdpctl is asked how far it is."""
+        wait_for(lambda: list(pathlib.Path(folder).glob(f"*/step-{step:08d}.*/manifest.json")),
+                 f"a checkpoint of step {step} in {folder}", timeout, 0.002)
 
     def metrics(self, name):
         """The job's step metrics, a list of dicts."""

@@ -1,10 +1,11 @@
-// Stands in for fsdp-coordinator in tests of `fsdpctl local`: serves a FakeService with four ready
-// workers, writes the port file, and ends at SIGTERM. With a file "die" in its state directory it
-// fails at once.
+// Stands in for fsdp-coordinator in tests of `fsdpctl local`: serves a FakeService, writes the port
+// file, has four ready workers once the stand-in worker has noted its processes, and ends at
+// SIGTERM. With a file "die" in its state directory it fails at once.
 
 #include <unistd.h>
 
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -24,6 +25,22 @@ std::string FlagOf(int argc, char** argv, const std::string& name) {
   return "";
 }
 
+void PutReadyWorkers(fsdp::FakeService& service) {
+  for (int i = 0; i < 4; ++i) {
+    fsdp::v1::Worker worker;
+    worker.set_name("workers/local-" + std::to_string(i));
+    worker.set_state(fsdp::v1::WORKER_STATE_READY);
+    worker.set_metrics_address("127.0.0.1:1");
+    service.PutWorker(worker);
+  }
+}
+
+// True when the stand-in worker's last note is there.
+bool WorkerHasNoted(const std::filesystem::path& coordinator_dir) {
+  std::ifstream orphans(coordinator_dir.parent_path() / "worker/orphans");
+  return orphans.peek() != std::ifstream::traits_type::eof();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,18 +55,16 @@ int main(int argc, char** argv) {
   }
   const std::string listen = FlagOf(argc, argv, "listen");
   fsdp::FakeService service(std::stoi(listen.substr(listen.rfind(':') + 1)));
-  for (int i = 0; i < 4; ++i) {
-    fsdp::v1::Worker worker;
-    worker.set_name("workers/local-" + std::to_string(i));
-    worker.set_state(fsdp::v1::WORKER_STATE_READY);
-    worker.set_metrics_address("127.0.0.1:1");
-    service.PutWorker(worker);
-  }
   std::ofstream(state_dir / "pids", std::ios::app) << getpid() << "\n";
   const std::string port_file = FlagOf(argc, argv, "port-file");
   const std::string port = service.address().substr(service.address().rfind(':') + 1);
   std::ofstream(port_file + ".tmp") << "{\"grpc\":" << port << "}\n";
   std::filesystem::rename(port_file + ".tmp", port_file);
+  const timespec poll = {.tv_sec = 0, .tv_nsec = 10'000'000};
+  while (!WorkerHasNoted(state_dir)) {
+    if (sigtimedwait(&signals, nullptr, &poll) == SIGTERM) return 0;
+  }
+  PutReadyWorkers(service);
   int signal = 0;
   sigwait(&signals, &signal);
   return 0;
