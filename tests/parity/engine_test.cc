@@ -8,8 +8,12 @@
 
 #include <array>
 #include <cmath>
+#include <fstream>
 #include <limits>
+#include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "proto/support/spec.h"
 #include "tests/parity/engine_harness.h"
 
 namespace fsdp {
@@ -268,6 +272,29 @@ TEST(Memory, AdmissionsEstimateIsWithinTwoPercent) {
     ASSERT_TRUE(exact.ok() && estimate.ok());
     const auto bytes = static_cast<double>(exact->total_bytes);
     EXPECT_NEAR(static_cast<double>(estimate->total_bytes), bytes, 0.02 * bytes);
+  }
+}
+
+TEST(Memory, AdmissionsEstimateHoldsForTheExamples) {
+  for (const char* name : {"tiny", "llama-bytes", "minillm"}) {
+    SCOPED_TRACE(name);
+    std::ifstream file(absl::StrCat(FSDP_SOURCE_DIR "/deploy/examples/", name, ".yaml"));
+    std::stringstream text;
+    text << file.rdbuf();
+    const SpecResult spec = LoadJob(text.str());
+    ASSERT_TRUE(spec.ok());
+    const int world_size = WorldSizeOf(spec.job);
+    const auto estimate = PlanFromJob(spec.job, world_size, 0);
+    const auto input = PlanInputFromJob(spec.job, world_size, 0);
+    ASSERT_TRUE(estimate.ok() && input.ok());
+    for (const int num_threads : {1, 2, 4}) {
+      auto device = CreateCpuDevice({.num_threads = num_threads});
+      ASSERT_TRUE(device.ok());
+      const auto exact = Engine::PlanFor(*input, **device);
+      ASSERT_TRUE(exact.ok()) << exact.status();
+      const auto bytes = static_cast<double>(exact->total_bytes);
+      EXPECT_NEAR(static_cast<double>(estimate->total_bytes), bytes, 0.02 * bytes) << num_threads;
+    }
   }
 }
 

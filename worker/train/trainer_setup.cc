@@ -58,16 +58,14 @@ absl::Status SetUpData(RankSetup* setup) {
   const std::int64_t vocab = setup->plan.input.model.vocab_size;
   ASSIGN_OR_RETURN(setup->data, OpenData(DataOptionsFromSpec(setup->spec(), vocab)));
   if (setup->rank() != 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<EntropyStats> train, SplitEntropy(*setup->data.train));
-  if (train.has_value()) setup->unigram_entropy = train->unigram;
-  // Compared with the validation loss where there is one.
-  if (setup->data.validation == nullptr) {
-    if (train.has_value()) setup->bigram_conditional_entropy = train->bigram_conditional;
-    return absl::OkStatus();
+  // Of the split whose loss they are compared with.
+  const bool validated = setup->data.validation != nullptr;
+  ASSIGN_OR_RETURN(const std::optional<EntropyStats> stats,
+                   SplitEntropy(validated ? *setup->data.validation : *setup->data.train));
+  if (stats.has_value()) {
+    setup->unigram_entropy = stats->unigram;
+    setup->bigram_conditional_entropy = stats->bigram_conditional;
   }
-  ASSIGN_OR_RETURN(const std::optional<EntropyStats> validation,
-                   SplitEntropy(*setup->data.validation));
-  if (validation.has_value()) setup->bigram_conditional_entropy = validation->bigram_conditional;
   return absl::OkStatus();
 }
 

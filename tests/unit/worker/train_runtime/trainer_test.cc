@@ -3,6 +3,7 @@
 #include "worker/train/trainer.h"
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -235,6 +236,33 @@ class TrainerTest : public testing::Test {
 
   std::string directory_;
 };
+
+// They are compared with the validation loss, so both are of the validation split.
+TEST_F(TrainerTest, EntropiesAreThoseOfTheSplitThatIsValidatedOn) {
+  v1::TrainingJob job = Job(1);
+  std::string text(4000, 'a');
+  for (std::size_t i = 3200; i < text.size(); ++i) text[i] = i % 2 == 0 ? 'x' : 'y';
+  const std::string path = directory_ + "/two_halves";
+  std::ofstream(path) << text;
+  v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+  data.set_path(path);
+  data.set_validation_fraction(0.2);
+  Epoch validated(job, 1);
+  validated.Run();
+  const v1::RankJoined of_validation = validated.links[0]->Messages()[0].joined();
+  EXPECT_NEAR(of_validation.unigram_entropy(), std::log(2.0), 1e-9);
+  EXPECT_NEAR(of_validation.bigram_conditional_entropy(), 0, 1e-9);
+  EXPECT_EQ(validated.done().result().unigram_entropy(), of_validation.unigram_entropy());
+  EXPECT_EQ(validated.done().result().bigram_conditional_entropy(),
+            of_validation.bigram_conditional_entropy());
+
+  // Without one they are those of all that is trained on: a fifth of it is x and y.
+  data.set_validation_fraction(0);
+  Epoch trained(job, 1);
+  trained.Run();
+  EXPECT_NEAR(trained.links[0]->Messages()[0].joined().unigram_entropy(),
+              -(0.8 * std::log(0.8) + 0.2 * std::log(0.1)), 1e-3);
+}
 
 TEST_F(TrainerTest, ARankTellsItsStoryInOrder) {
   v1::TrainingJob job = JobWithCheckpoints(6);
