@@ -12,6 +12,12 @@
 
 namespace fsdp {
 
+// What a full read or write of `m` moves; a double, as the profile counts traffic.
+inline double BytesOf(const Matrix& m) {
+  return static_cast<double>(m.rows) * static_cast<double>(m.cols) *
+         static_cast<double>(SizeOf(m.dtype));
+}
+
 class ArenaView {
  public:
   ArenaView(const Plan& plan, void* base) : plan_(&plan), base_(static_cast<std::byte*>(base)) {}

@@ -7,11 +7,6 @@
 namespace fsdp {
 namespace {
 
-double BytesOf(const Matrix& m) {
-  return static_cast<double>(m.rows) * static_cast<double>(m.cols) *
-         static_cast<double>(SizeOf(m.dtype));
-}
-
 double FlopsOf(const Matrix& out, std::int64_t inner) {
   return 2.0 * static_cast<double>(out.rows) * static_cast<double>(out.cols) *
          static_cast<double>(inner);

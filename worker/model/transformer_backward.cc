@@ -6,14 +6,6 @@
 #include "worker/model/transformer.h"
 
 namespace fsdp {
-namespace {
-
-double BytesOf(const Matrix& m) {
-  return static_cast<double>(m.rows) * static_cast<double>(m.cols) *
-         static_cast<double>(SizeOf(m.dtype));
-}
-
-}  // namespace
 
 absl::Status Transformer::ActivationBackward(const Matrix& d_out, const Matrix& in,
                                              const Matrix& d_in) {

@@ -124,7 +124,7 @@ class SocketLink final : public DaemonLink, private RendezvousStore {
     while (status.ok()) {
       v1::DaemonToTrainer message;
       status = socket_.Read(&message);
-      if (status.ok()) Take(std::move(message));
+      if (status.ok()) Take(message);
     }
     bool closing = false;
     {
@@ -136,7 +136,7 @@ class SocketLink final : public DaemonLink, private RendezvousStore {
     if (!closing) on_lost_(status);
   }
 
-  void Take(v1::DaemonToTrainer message) {
+  void Take(const v1::DaemonToTrainer& message) {
     std::function<void()> dump;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
