@@ -68,7 +68,7 @@ class BrailleCanvas {
     static constexpr std::array<std::array<std::uint8_t, 2>, 4> kBits = {
         {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}};
     if (x < 0 || y < 0 || x >= width() || y >= height()) return;
-    Cell& cell = cells_[static_cast<std::size_t>((y / 4) * columns_ + x / 2)];
+    Cell& cell = cells_[Index(x / 2, y / 4)];
     cell.bits |= kBits[static_cast<std::size_t>(y % 4)][static_cast<std::size_t>(x % 2)];
     cell.series = std::max(cell.series, series);
   }
@@ -85,7 +85,7 @@ class BrailleCanvas {
   [[nodiscard]] std::string Row(int row, const Style& style) const {
     std::string text;
     for (int column = 0; column < columns_; ++column) {
-      const Cell& cell = cells_[static_cast<std::size_t>(row * columns_ + column)];
+      const Cell& cell = cells_[Index(column, row)];
       if (cell.bits == 0) {
         text += ' ';
         continue;
@@ -104,6 +104,10 @@ class BrailleCanvas {
     // 0: a level, then the series in order.
     int series = 0;
   };
+  [[nodiscard]] std::size_t Index(int column, int row) const {
+    return static_cast<std::size_t>(row) * static_cast<std::size_t>(columns_) +
+           static_cast<std::size_t>(column);
+  }
   // U+2800 + bits in UTF-8.
   static std::string Glyph(std::uint8_t bits) {
     const int code = 0x2800 + bits;
