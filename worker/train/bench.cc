@@ -238,7 +238,7 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
                        {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
                         "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
                         "communicator", "communicators", "prefetch", "device"},
-                       {"json", "async", "no-reshard", "time-families"}));
+                       {"json", "async", "no-reshard", "time-families", "deterministic"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
@@ -269,6 +269,7 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   options.num_communicators = static_cast<int>(communicators);
   options.synchronous = !flags.Has("async");
   options.time_families = flags.Has("time-families");
+  options.deterministic = flags.Has("deterministic");
   options.reshard_after_forward = !flags.Has("no-reshard");
   return options;
 }
@@ -326,8 +327,8 @@ std::string BenchReport::ToJson() const {
 
 absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend) {
   BenchReport report;
-  const LocalRanksOptions ranks{options.world_size, options.communicator,
-                                options.num_communicators};
+  const LocalRanksOptions ranks{options.world_size, options.communicator, options.num_communicators,
+                                options.deterministic};
   RETURN_IF_ERROR(RunLocalRanks(ranks, backend, [&](LocalRank& rank) -> absl::Status {
     BenchRun run(options, backend, rank);
     ASSIGN_OR_RETURN(BenchReport mine, run.Run());

@@ -36,6 +36,7 @@ struct BenchOptions {
   bool synchronous = true;
   // Seconds by kernel family on any device, at the price of slower steps (EngineOptions).
   bool time_families = false;
+  bool deterministic = false;
 };
 
 // Figures of rank 0.

@@ -134,6 +134,7 @@ absl::StatusOr<v1::TrainerDone> RunLocalJob(const LocalRunOptions& options,
   LocalRanksOptions ranks;
   ranks.world_size = options.local_ranks;
   ranks.communicator = options.communicator;
+  ranks.deterministic = options.job.spec().train().deterministic();
   const v1::ShardingSpec& sharding = options.job.spec().sharding();
   ranks.num_communicators = sharding.has_communicators() ? sharding.communicators() : 2;
 

@@ -56,7 +56,8 @@ absl::Status RunThreads(const LocalRanksOptions& options, const LocalBackend& ba
     Communicators communicators{std::move(gathers[at]), std::move(scatters[at])};
     threads.emplace_back([&, rank, mine = std::move(communicators)]() mutable {
       const absl::Status status = [&]() -> absl::Status {
-        ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, backend.create_device(rank, world));
+        ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                         backend.create_device(rank, world, options.deterministic));
         const absl::Status result = RunRank(rank, options, backend, mine, *device, body);
         // Streams are empty before communicators and device go.
         for (Stream* stream : {&device->gather(), &device->scatter()}) {
@@ -96,7 +97,7 @@ absl::StatusOr<Communicators> Connect(int rank, const LocalRanksOptions& options
 absl::Status RunProcessRank(int rank, const LocalRanksOptions& options, const LocalBackend& backend,
                             const std::string& directory, const Body& body) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                   backend.create_device(rank, options.world_size));
+                   backend.create_device(rank, options.world_size, options.deterministic));
   const std::unique_ptr<RendezvousStore> store = CreateDirectoryStore(directory);
   ASSIGN_OR_RETURN(Communicators communicators, Connect(rank, options, backend, *device, *store));
   absl::Status status = RunRank(rank, options, backend, communicators, *device, body);
@@ -175,7 +176,8 @@ absl::Status RunLocalRanks(const LocalRanksOptions& options, const LocalBackend&
     return absl::InvalidArgumentError("communicator nccl needs --device cuda: use gloo");
   }
   if (options.world_size == 1) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, backend.create_device(0, 1));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
+                     backend.create_device(0, 1, options.deterministic));
     LocalRank local{0, *device, nullptr, nullptr};
     return body(local);
   }

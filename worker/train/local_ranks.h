@@ -28,7 +28,10 @@ struct LocalBackend {
   using CreateCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
       const std::string& name, int rank, int world_size, Device& device, RendezvousStore& store)>;
 
-  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, int world_size)> create_device;
+  // `deterministic`: the same bits in every run of the same ranks (spec.train.deterministic).
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, int world_size,
+                                                        bool deterministic)>
+      create_device;
   // Each is null where the backend has none; gloo and in_process need device memory that the host
   // can touch, so a backend has either gloo or nccl.
   CreateCommunicator create_gloo;
@@ -46,6 +49,7 @@ struct LocalRanksOptions {
   int world_size = 1;
   CommunicatorKind communicator = CommunicatorKind::kInProcess;
   int num_communicators = 2;
+  bool deterministic = false;
 };
 
 struct LocalRank {

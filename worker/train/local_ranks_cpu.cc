@@ -7,7 +7,8 @@ namespace fsdp {
 
 LocalBackend CpuBackend() {
   LocalBackend backend;
-  backend.create_device = [](int /*rank*/, int world_size) {
+  // Every operation of the CPU's is deterministic.
+  backend.create_device = [](int /*rank*/, int world_size, bool /*deterministic*/) {
     CpuDeviceOptions options;
     options.ranks_on_machine = world_size;
     return CreateCpuDevice(options);

@@ -34,19 +34,21 @@ absl::StatusOr<int> NumDevices() {
   return absl::FailedPreconditionError("no CUDA device: see CUDA_VISIBLE_DEVICES and nvidia-smi");
 }
 
-absl::StatusOr<std::unique_ptr<Device>> CreateDevice(int ordinal) {
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(int ordinal, bool deterministic) {
   Meter() = std::make_unique<CudaMemoryMeter>(ordinal);
   CudaDeviceOptions options;
   options.ordinal = ordinal;
+  options.deterministic = deterministic;
   return CreateCudaDevice(options);
 }
 
 // Ranks beyond the number of devices share them.
-absl::StatusOr<std::unique_ptr<Device>> CreateLocalDevice(int rank, int world_size) {
+absl::StatusOr<std::unique_ptr<Device>> CreateLocalDevice(int rank, int world_size,
+                                                          bool deterministic) {
   ASSIGN_OR_RETURN(const int count, NumDevices());
   PrepareLocalNccl();
   if (world_size > count) PrepareSharedDevice(rank);
-  return CreateDevice(rank % count);
+  return CreateDevice(rank % count, deterministic);
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> CreateLocalNccl(const std::string& name, int rank,
@@ -127,7 +129,7 @@ TrainerBackend MakeTrainerBackend() {
     RETURN_IF_ERROR(NumDevices().status());
     PrepareNccl();
     RETURN_IF_ERROR(PrepareNcclInterface(start.bind_address()));
-    return CreateDevice(0);
+    return CreateDevice(0, start.assignment().job().spec().train().deterministic());
   };
   backend.measure_ceilings = Measure;
   backend.add_unique_ids = [](v1::RankJoined* joined) -> absl::Status {
