@@ -434,5 +434,12 @@ TEST(OptionsTest, ABindBeyondLoopbackMustBeAskedFor) {
   }
 }
 
+TEST(OptionsTest, TlsIsRefusedNotIgnored) {
+  Options options;
+  options.state_dir = "/tmp/x";
+  options.tls.key = "/etc/key.pem";
+  EXPECT_EQ(ValidateOptions(options).code(), absl::StatusCode::kUnimplemented);
+}
+
 }  // namespace
 }  // namespace fsdp::coordinator
