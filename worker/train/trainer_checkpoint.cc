@@ -145,7 +145,8 @@ absl::Status CheckpointManager::Propose(const std::string& directory, Manifest m
   info.set_manifest_crc32c(described.crc32c);
   if (manifest.validation_loss.has_value()) info.set_validation_loss(*manifest.validation_loss);
   info.mutable_create_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
-  proposals_[manifest.step] = {directory, std::move(manifest)};
+  const std::int64_t step = manifest.step;
+  proposals_[step] = {directory, std::move(manifest)};
   return link_.Send(message);
 }
 
