@@ -248,13 +248,19 @@ void JobController::AfterFailure() {
       .set_state(v1::JOB_STATE_RECOVERING);
 }
 
-// Rank 0 renames the manifest after it was admitted; if it died in between, the record is ahead of
-// the disk. A checkpoint that nothing has followed and that cannot be loaded is given up for the
-// one before.
+// The newest checkpoint is given up for the one before when
+// - rank 0 died between the manifest's admission and its rename, so that the record is ahead of the
+//   disk and nothing has followed it, or
+// - the ranks agreed on everything else and then could not load it: a damaged or missing shard.
+// What
+//   is wrong before the commit (no such folder, other data) is no checkpoint's fault.
 bool JobController::DropUnusableCheckpoint(const v1::RootCause& cause) {
-  if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.record.has_commit_time() ||
-      job_.checkpoints.size() < 2 ||
-      job_.checkpoints.back().step() != job_.record.unconfirmed_checkpoint()) {
+  const bool newest_unconfirmed =
+      !job_.record.has_commit_time() && !job_.checkpoints.empty() &&
+      job_.checkpoints.back().step() == job_.record.unconfirmed_checkpoint();
+  const bool not_loaded = job_.record.has_commit_time() && attempt().last_step() == 0;
+  if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.checkpoints.size() < 2 ||
+      !(newest_unconfirmed || not_loaded)) {
     return false;
   }
   effects_.dropped_checkpoints.push_back(job_.checkpoints.back().step());

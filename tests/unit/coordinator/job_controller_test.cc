@@ -215,6 +215,25 @@ TEST_F(JobControllerTest, ACheckpointThatWasAdmittedButNeverRenamedIsGivenUp) {
   EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
 }
 
+TEST_F(JobControllerTest, ADamagedNewestCheckpointIsGivenUpOnceItsEpochAgreedOnAllElse) {
+  Start(1);
+  Publish(10);
+  Publish(20);
+  Exit(0, 9);
+  Start(1);  // joined and committed: step 20 is loaded now
+  v1::RankFailure failure;
+  failure.set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+  failure.set_message("rank-00000.safetensors is damaged");
+  Do([&](JobController& controller) { controller.OnFailure(0, failure); });
+  v1::RankExited exited;
+  exited.set_exit_code(11);
+  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(job_.job().checkpoint().step(), 10);
+  EXPECT_EQ(job_.job().restarts().user(), 0);
+  EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+}
+
 TEST_F(JobControllerTest, OnlyTheNewestCheckpointsAreListed) {
   spec().mutable_checkpoint()->set_keep_last(2);
   spec().mutable_checkpoint()->set_keep_every_steps(30);
