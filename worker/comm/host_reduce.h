@@ -11,8 +11,8 @@
 
 namespace fsdp {
 
-// out[i] = sources[0][i] + sources[1][i] + ... for `size` elements of f32, bf16 (summed in f32), f64
-// or i32; `out` may be one of the sources.
+// out[i] = sources[0][i] + sources[1][i] + ... for `size` elements of f32, bf16 (summed in f32),
+// f64 or i32; `out` may be one of the sources.
 void SumInOrder(DType dtype, std::span<const void* const> sources, std::int64_t size, void* out);
 
 }  // namespace fsdp
