@@ -36,8 +36,9 @@ class Communicator {
   // unit[world_size * shard.size] = the shards of all ranks in rank order. Out of place: the shard
   // must not lie inside `unit`.
   virtual absl::Status AllGather(const Vector& shard, const Vector& unit, Stream& stream) = 0;
-  // shard[i] = sum over ranks of their unit[rank * shard.size + i], formed in rank order, so that
-  // equal inputs give equal bits. `unit` may be used as scratch and is undefined afterwards.
+  // shard[i] = sum over ranks of their unit[rank * shard.size + i], formed in rank order (nccl: in
+  // a fixed order of its own), so that equal inputs give equal bits. `unit` may be used as scratch
+  // and is undefined afterwards.
   virtual absl::Status ReduceScatter(const Vector& unit, const Vector& shard, Stream& stream) = 0;
   // data = sum over ranks, in place, the same bits on every rank.
   virtual absl::Status AllReduce(const Vector& data, Stream& stream) = 0;
