@@ -333,7 +333,13 @@ namespace {
 // /proc/PID/stat from its third field, the state, on.
 absl::StatusOr<std::vector<std::string>> ReadStat(pid_t pid) {
   const std::string path = absl::StrCat("/proc/", pid, "/stat");
-  ASSIGN_OR_RETURN(const std::string stat, ReadFile(path));
+  const absl::StatusOr<std::string> read = ReadFile(path);
+  if (!read.ok()) {
+    // Reaped between the opening of the file and its reading (ESRCH).
+    if (::access(path.c_str(), F_OK) != 0) return absl::NotFoundError(path);
+    return read.status();
+  }
+  const std::string& stat = *read;
   // The command's name, in parentheses, may hold anything; fields are counted after it.
   const std::size_t after_name = stat.rfind(')');
   std::vector<std::string> fields;
@@ -342,6 +348,22 @@ absl::StatusOr<std::vector<std::string>> ReadStat(pid_t pid) {
   }
   if (fields.size() < 20) return absl::InternalError(absl::StrCat(path, " is not as expected"));
   return fields;
+}
+
+bool LooksEnding(pid_t pid) {
+  const absl::StatusOr<std::vector<std::string>> fields = ReadStat(pid);
+  if (!fields.ok()) return absl::IsNotFound(fields.status());
+  if ((*fields)[0] == "Z" || (*fields)[0] == "X") return true;
+  // Of linux/sched.h: the process gets ready to end; a signal ends it.
+  constexpr std::uint64_t kExiting = 0x4;
+  constexpr std::uint64_t kSignaled = 0x400;
+  std::uint64_t flags = 0;
+  std::uint64_t pending = 0;
+  // Fields 9 and 31 of the file.
+  if (!absl::SimpleAtoi((*fields)[9 - 3], &flags)) return false;
+  if ((flags & (kExiting | kSignaled)) != 0) return true;
+  return fields->size() > 31 - 3 && absl::SimpleAtoi((*fields)[31 - 3], &pending) &&
+         (pending & (std::uint64_t{1} << (SIGKILL - 1))) != 0;
 }
 
 }  // namespace
@@ -362,19 +384,9 @@ absl::StatusOr<char> ProcessState(pid_t pid) {
 }
 
 bool ProcessIsEnding(pid_t pid) {
-  const absl::StatusOr<std::vector<std::string>> fields = ReadStat(pid);
-  if (!fields.ok()) return absl::IsNotFound(fields.status());
-  if ((*fields)[0] == "Z" || (*fields)[0] == "X") return true;
-  // Of linux/sched.h: the process gets ready to end; a signal ends it.
-  constexpr std::uint64_t kExiting = 0x4;
-  constexpr std::uint64_t kSignaled = 0x400;
-  std::uint64_t flags = 0;
-  std::uint64_t pending = 0;
-  // Fields 9 and 31 of the file.
-  if (!absl::SimpleAtoi((*fields)[9 - 3], &flags)) return false;
-  if ((flags & (kExiting | kSignaled)) != 0) return true;
-  return fields->size() > 31 - 3 && absl::SimpleAtoi((*fields)[31 - 3], &pending) &&
-         (pending & (std::uint64_t{1} << (SIGKILL - 1))) != 0;
+  // The kernel reads the flags before the pending signals: a process that takes its SIGKILL in
+  // between shows neither, and its flags the next time.
+  return LooksEnding(pid) || LooksEnding(pid);
 }
 
 }  // namespace fsdp::daemon

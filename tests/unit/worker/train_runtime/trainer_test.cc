@@ -178,8 +178,10 @@ struct Epoch {
     run.connect = [&, rank](const v1::CommitEpoch&) -> absl::StatusOr<RankCommunicators> {
       RankCommunicators communicators;
       if (world_size == 1) return communicators;
-      communicators.gather =
-          std::make_unique<FaultyCommunicator>(std::move(gather), gather_faults[rank]);
+      // Every rank's thread looks here: no entries are made.
+      const auto faults = gather_faults.find(rank);
+      communicators.gather = std::make_unique<FaultyCommunicator>(
+          std::move(gather), faults == gather_faults.end() ? FaultScript() : faults->second);
       communicators.scatter = std::move(scatter);
       return communicators;
     };
