@@ -289,7 +289,7 @@ void FakeWorker::EndRank(v1::RankExited exited) {
 void FakeWorker::StopTrainer(const v1::StopRank& stop) {
   {
     const std::lock_guard lock(mutex_);
-    if (!rank_ || rank_->key().epoch() != stop.key().epoch()) return;
+    if (dying_ || !rank_ || rank_->key().epoch() != stop.key().epoch()) return;
   }
   v1::RankExited exited;
   if (stop.mode() == v1::STOP_MODE_KILL) {
@@ -315,6 +315,11 @@ void FakeWorker::KillRank(int signal) {
   v1::RankExited exited;
   exited.set_signal(signal);
   EndRank(std::move(exited));
+}
+
+void FakeWorker::BeginDying() {
+  const std::lock_guard lock(mutex_);
+  dying_ = true;
 }
 
 void FakeWorker::ExitRank(int code, const std::vector<std::string>& last_lines) {

@@ -72,6 +72,9 @@ class FakeWorker {
 
   // The trainer dies by a signal, as the daemon reports it.
   void KillRank(int signal);
+  // The trainer is on its way out already: a stop that arrives before KillRank or ExitRank changes
+  // nothing.
+  void BeginDying();
   void ExitRank(int code, const std::vector<std::string>& last_lines);
   void FailRank(v1::FailureCause cause, const std::string& message, std::optional<int> peer);
   // Heartbeats with this pulse (its key is filled in).
@@ -122,6 +125,7 @@ class FakeWorker {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   int life_ = 0;
+  bool dying_ = false;
   std::unique_ptr<Connection> connection_;
   std::optional<grpc::Status> stream_status_;
   std::vector<v1::ConnectResponse> received_;

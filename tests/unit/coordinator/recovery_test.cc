@@ -74,6 +74,7 @@ TEST_F(RecoveryTest, AnErrorExitIsTheUsersAndFailsTheJobWithItsLastLines) {
 
 TEST_F(RecoveryTest, APeersErrorNamesTheRankThatDiedNotTheOneThatSawIt) {
   const std::string name = RunToStepThree();
+  workers_[1]->BeginDying();
   workers_[0]->FailRank(v1::FAILURE_CAUSE_COMMUNICATION, "connection reset by peer", 1);
   workers_[1]->ExitRank(139, {"segmentation fault"});
   Eventually([&] { return HasEvent(name, "RANK_FAILED"); }, "the cause is refined");
