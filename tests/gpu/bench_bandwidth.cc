@@ -59,20 +59,24 @@ void Norms(Device& device, Table& table, std::int64_t t, std::int64_t d) {
       return ops.RmsNormForward(device.compute(), x, delta, weight, 1e-5, sum, y, rstd);
     };
   });
-  table.Row(Named("rmsnorm bwd + residual", t, d), 4 * matrix, [&](Arena& arena) {
-    const Matrix dy = arena.Random(kBf16, t, d);
-    const Matrix x = arena.Random(kBf16, t, d);
-    const Matrix residual = arena.Random(kBf16, t, d);
-    const Matrix dx = arena.Random(kBf16, t, d);
-    const Vector weight = arena.RandomVector(kBf16, d);
-    const Vector rstd = arena.RandomVector(kF32, t);
-    const Vector d_weight = arena.RandomVector(kF32, d);
-    const std::span<std::byte> scratch = arena.Bytes(ops.NormBackwardScratchBytes(t, d));
-    return [&, dy, x, residual, dx, weight, rstd, d_weight, scratch] {
-      return ops.RmsNormBackward(device.compute(), dy, x, weight, rstd, residual, dx, d_weight,
-                                 false, scratch);
-    };
-  });
+  for (const bool redo : {false, true}) {
+    const char* name = redo ? "rmsnorm bwd + residual, y again" : "rmsnorm bwd + residual";
+    table.Row(Named(name, t, d), (redo ? 5 : 4) * matrix, [&, redo](Arena& arena) {
+      const Matrix dy = arena.Random(kBf16, t, d);
+      const Matrix x = arena.Random(kBf16, t, d);
+      const Matrix residual = arena.Random(kBf16, t, d);
+      const Matrix dx = arena.Random(kBf16, t, d);
+      const Matrix y = redo ? arena.Random(kBf16, t, d) : Matrix{};
+      const Vector weight = arena.RandomVector(kBf16, d);
+      const Vector rstd = arena.RandomVector(kF32, t);
+      const Vector d_weight = arena.RandomVector(kF32, d);
+      const std::span<std::byte> scratch = arena.Bytes(ops.NormBackwardScratchBytes(t, d));
+      return [&, dy, x, residual, dx, y, weight, rstd, d_weight, scratch] {
+        return ops.RmsNormBackward(device.compute(), dy, x, weight, rstd, residual, dx, y, d_weight,
+                                   false, scratch);
+      };
+    });
+  }
 }
 
 void LayerNorms(Device& device, Table& table, std::int64_t t, std::int64_t d) {
@@ -92,49 +96,59 @@ void LayerNorms(Device& device, Table& table, std::int64_t t, std::int64_t d) {
                                   rstd);
     };
   });
-  table.Row(Named("layernorm bwd + residual", t, d), 4 * matrix, [&](Arena& arena) {
-    const Matrix dy = arena.Random(kBf16, t, d);
-    const Matrix x = arena.Random(kBf16, t, d);
-    const Matrix residual = arena.Random(kBf16, t, d);
-    const Matrix dx = arena.Random(kBf16, t, d);
-    const Vector weight = arena.RandomVector(kBf16, d);
-    const Vector mean = arena.RandomVector(kF32, t);
-    const Vector rstd = arena.RandomVector(kF32, t);
-    const Vector d_weight = arena.RandomVector(kF32, d);
-    const Vector d_bias = arena.RandomVector(kF32, d);
-    const std::span<std::byte> scratch = arena.Bytes(ops.NormBackwardScratchBytes(t, d));
-    return [&, dy, x, residual, dx, weight, mean, rstd, d_weight, d_bias, scratch] {
-      return ops.LayerNormBackward(device.compute(), dy, x, weight, mean, rstd, residual, dx,
-                                   d_weight, d_bias, false, scratch);
-    };
+  for (const bool redo : {false, true}) {
+    const char* name = redo ? "layernorm bwd + residual, y again" : "layernorm bwd + residual";
+    table.Row(Named(name, t, d), (redo ? 5 : 4) * matrix, [&, redo](Arena& arena) {
+      const Matrix dy = arena.Random(kBf16, t, d);
+      const Matrix x = arena.Random(kBf16, t, d);
+      const Matrix residual = arena.Random(kBf16, t, d);
+      const Matrix dx = arena.Random(kBf16, t, d);
+      const Matrix y = redo ? arena.Random(kBf16, t, d) : Matrix{};
+      const Vector weight = arena.RandomVector(kBf16, d);
+      const Vector bias = arena.RandomVector(kBf16, d);
+      const Vector mean = arena.RandomVector(kF32, t);
+      const Vector rstd = arena.RandomVector(kF32, t);
+      const Vector d_weight = arena.RandomVector(kF32, d);
+      const Vector d_bias = arena.RandomVector(kF32, d);
+      const std::span<std::byte> scratch = arena.Bytes(ops.NormBackwardScratchBytes(t, d));
+      return [&, dy, x, residual, dx, y, weight, bias, mean, rstd, d_weight, d_bias, scratch] {
+        return ops.LayerNormBackward(device.compute(), dy, x, weight, bias, mean, rstd, residual,
+                                     dx, y, d_weight, d_bias, false, scratch);
+      };
+    });
+  }
+}
+
+using ForwardOp = absl::Status (Ops::*)(Stream&, const Matrix&, const Matrix&);
+using BackwardOp = absl::Status (Ops::*)(Stream&, const Matrix&, const Matrix&, const Matrix&,
+                                         const Matrix&);
+
+// Forward, backward, and backward that writes y again in x's place.
+void Activation(Device& device, Table& table, const std::string& name, ForwardOp forward,
+                BackwardOp backward, std::int64_t t, std::int64_t f) {
+  Ops& ops = device.ops();
+  const double matrix = 2.0 * t * f;
+  table.Row(Named((name + " fwd").c_str(), t, f), 2 * matrix, [&](Arena& arena) {
+    const Matrix x = arena.Random(kBf16, t, f);
+    const Matrix y = arena.Random(kBf16, t, f);
+    return [&, x, y] { return (ops.*forward)(device.compute(), x, y); };
+  });
+  table.Row(Named((name + " bwd").c_str(), t, f), 3 * matrix, [&](Arena& arena) {
+    const Matrix dy = arena.Random(kBf16, t, f);
+    const Matrix x = arena.Random(kBf16, t, f);
+    const Matrix dx = arena.Random(kBf16, t, f);
+    return [&, dy, x, dx] { return (ops.*backward)(device.compute(), dy, x, dx, {}); };
+  });
+  table.Row(Named((name + " bwd, y again").c_str(), t, f), 4 * matrix, [&](Arena& arena) {
+    const Matrix dy = arena.Random(kBf16, t, f);
+    const Matrix x = arena.Random(kBf16, t, f);
+    return [&, dy, x] { return (ops.*backward)(device.compute(), dy, x, dy, x); };
   });
 }
 
 void Activations(Device& device, Table& table, std::int64_t t, std::int64_t f) {
-  Ops& ops = device.ops();
-  const double matrix = 2.0 * t * f;
-  table.Row(Named("silu fwd", t, f), 2 * matrix, [&](Arena& arena) {
-    const Matrix x = arena.Random(kBf16, t, f);
-    const Matrix y = arena.Random(kBf16, t, f);
-    return [&, x, y] { return ops.SiluForward(device.compute(), x, y); };
-  });
-  table.Row(Named("silu bwd", t, f), 3 * matrix, [&](Arena& arena) {
-    const Matrix dy = arena.Random(kBf16, t, f);
-    const Matrix x = arena.Random(kBf16, t, f);
-    const Matrix dx = arena.Random(kBf16, t, f);
-    return [&, dy, x, dx] { return ops.SiluBackward(device.compute(), dy, x, dx); };
-  });
-  table.Row(Named("gelu fwd", t, f), 2 * matrix, [&](Arena& arena) {
-    const Matrix x = arena.Random(kBf16, t, f);
-    const Matrix y = arena.Random(kBf16, t, f);
-    return [&, x, y] { return ops.GeluForward(device.compute(), x, y); };
-  });
-  table.Row(Named("gelu bwd", t, f), 3 * matrix, [&](Arena& arena) {
-    const Matrix dy = arena.Random(kBf16, t, f);
-    const Matrix x = arena.Random(kBf16, t, f);
-    const Matrix dx = arena.Random(kBf16, t, f);
-    return [&, dy, x, dx] { return ops.GeluBackward(device.compute(), dy, x, dx); };
-  });
+  Activation(device, table, "silu", &Ops::SiluForward, &Ops::SiluBackward, t, f);
+  Activation(device, table, "gelu", &Ops::GeluForward, &Ops::GeluBackward, t, f);
 }
 
 void SwiGlus(Device& device, Table& table, std::int64_t t, std::int64_t f) {
@@ -150,8 +164,14 @@ void SwiGlus(Device& device, Table& table, std::int64_t t, std::int64_t f) {
     const Matrix gate_up = arena.Random(kBf16, t, 2 * f);
     const Matrix d_gate_up = arena.Random(kBf16, t, 2 * f);
     return [&, dh, gate_up, d_gate_up] {
-      return ops.SwiGluBackward(device.compute(), dh, gate_up, d_gate_up);
+      return ops.SwiGluBackward(device.compute(), dh, gate_up, d_gate_up, {});
     };
+  });
+  table.Row(Named("swiglu bwd, h again", t, f), 6 * matrix, [&](Arena& arena) {
+    const Matrix dh = arena.Random(kBf16, t, f);
+    const Matrix gate_up = arena.Random(kBf16, t, 2 * f);
+    return
+        [&, dh, gate_up] { return ops.SwiGluBackward(device.compute(), dh, gate_up, gate_up, dh); };
   });
 }
 

@@ -103,10 +103,12 @@ class Ops {
                                       const Vector& weight, double eps, const Matrix& sum,
                                       const Matrix& y, const Vector& rstd) = 0;
   // dx[T,D] = gradient of the above with respect to sum (+ residual[T,D] when not empty; dx may
-  // alias residual or dy); d_weight[D] (f32 or x's dtype) (+)=.
+  // alias residual or dy); d_weight[D] (f32 or x's dtype) (+)=. When `y`[T,D] is not empty it gets
+  // the forward's output again, to the same bits, so that it need not be kept: y may alias dy, and
+  // dx then may not.
   virtual absl::Status RmsNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
                                        const Vector& weight, const Vector& rstd,
-                                       const Matrix& residual, const Matrix& dx,
+                                       const Matrix& residual, const Matrix& dx, const Matrix& y,
                                        const Vector& d_weight, bool accumulate,
                                        std::span<std::byte> scratch) = 0;
   virtual std::size_t NormBackwardScratchBytes(std::int64_t tokens, std::int64_t dim) const = 0;
@@ -115,12 +117,13 @@ class Ops {
                                         const Vector& weight, const Vector& bias, double eps,
                                         const Matrix& sum, const Matrix& y, const Vector& mean,
                                         const Vector& rstd) = 0;
+  // `bias` is read for `y` only and may be empty when that is.
   virtual absl::Status LayerNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                         const Vector& weight, const Vector& mean,
-                                         const Vector& rstd, const Matrix& residual,
-                                         const Matrix& dx, const Vector& d_weight,
-                                         const Vector& d_bias, bool accumulate,
-                                         std::span<std::byte> scratch) = 0;
+                                         const Vector& weight, const Vector& bias,
+                                         const Vector& mean, const Vector& rstd,
+                                         const Matrix& residual, const Matrix& dx, const Matrix& y,
+                                         const Vector& d_weight, const Vector& d_bias,
+                                         bool accumulate, std::span<std::byte> scratch) = 0;
 
   // Rotates the query and key heads of qkv[T, (Hq+2Hkv)Dh] in place by position t % S: pairs are
   // (i, i + Dh/2) as in Hugging Face's llama. cos, sin: [S, Dh/2] f32 (f64 for f64 operands).
@@ -144,17 +147,19 @@ class Ops {
 
   // h[T,F] = silu(gate) * up where gate_up[T,2F] = [gate | up].
   virtual absl::Status SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) = 0;
-  // d_gate_up[T,2F] from dh[T,F]; d_gate_up may alias gate_up.
+  // d_gate_up[T,2F] from dh[T,F]; d_gate_up may alias gate_up. When `h`[T,F] is not empty it gets
+  // the forward's output again, to the same bits; h may alias dh.
   virtual absl::Status SwiGluBackward(Stream& stream, const Matrix& dh, const Matrix& gate_up,
-                                      const Matrix& d_gate_up) = 0;
+                                      const Matrix& d_gate_up, const Matrix& h) = 0;
   virtual absl::Status SiluForward(Stream& stream, const Matrix& x, const Matrix& y) = 0;
-  // dx may alias dy.
+  // dx may alias dy. When `y` is not empty it gets the forward's output again, to the same bits; y
+  // may alias x.
   virtual absl::Status SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                    const Matrix& dx) = 0;
+                                    const Matrix& dx, const Matrix& y) = 0;
   // The tanh form (GPT-2's gelu_new).
   virtual absl::Status GeluForward(Stream& stream, const Matrix& x, const Matrix& y) = 0;
   virtual absl::Status GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                    const Matrix& dx) = 0;
+                                    const Matrix& dx, const Matrix& y) = 0;
 
   // out[N] (+)= sum over rows of x[T,N]; out f32 or x's dtype (bias gradients).
   virtual absl::Status ColumnSum(Stream& stream, const Matrix& x, const Vector& out,

@@ -105,12 +105,12 @@ absl::Status Transformer::NormBackward(const NormRoles& roles, const UnitView& w
     const Vector weight = weights.Values(roles.weight);
     const Vector d_weight = gradients.view.Values(roles.weight);
     if (model_.norm == NormKind::kRms) {
-      return ops_.RmsNormBackward(stream_, dy, x, weight, rstd, residual, dx, d_weight,
+      return ops_.RmsNormBackward(stream_, dy, x, weight, rstd, residual, dx, {}, d_weight,
                                   gradients.accumulate, scratch);
     }
-    return ops_.LayerNormBackward(stream_, dy, x, weight, arena_.Stats(stats, x.rows, x.rows), rstd,
-                                  residual, dx, d_weight, gradients.view.Values(roles.bias),
-                                  gradients.accumulate, scratch);
+    return ops_.LayerNormBackward(stream_, dy, x, weight, {}, arena_.Stats(stats, x.rows, x.rows),
+                                  rstd, residual, dx, {}, d_weight,
+                                  gradients.view.Values(roles.bias), gradients.accumulate, scratch);
   });
 }
 

@@ -13,13 +13,13 @@ absl::Status Transformer::ActivationBackward(const Matrix& d_out, const Matrix& 
              BytesOf(in) + BytesOf(d_out) + BytesOf(d_in), [&] {
                switch (model_.mlp) {
                  case MlpKind::kSwiGlu:
-                   return ops_.SwiGluBackward(stream_, d_out, in, d_in);
+                   return ops_.SwiGluBackward(stream_, d_out, in, d_in, {});
                  case MlpKind::kGelu:
-                   return ops_.GeluBackward(stream_, d_out, in, d_in);
+                   return ops_.GeluBackward(stream_, d_out, in, d_in, {});
                  case MlpKind::kSilu:
                    break;
                }
-               return ops_.SiluBackward(stream_, d_out, in, d_in);
+               return ops_.SiluBackward(stream_, d_out, in, d_in, {});
              });
 }
 

@@ -139,10 +139,11 @@ void StepBench::Backward(const Matrix& dx, const Weights& w, const Activations& 
                          const Weights& g) {
   Stream& st = device_.compute();
   LinearBackward(dx, a.h, w.down, d_hidden_, g.down);
-  Time("swiglu", [&] { return ops_.SwiGluBackward(st, d_hidden_, a.gate_up, d_wide_); });
+  Time("swiglu", [&] { return ops_.SwiGluBackward(st, d_hidden_, a.gate_up, d_wide_, {}); });
   LinearBackward(d_wide_, a.y2, w.gate_up, d1_, g.gate_up);
   Time("norm", [&] {
-    return ops_.RmsNormBackward(st, d1_, a.sum, w.norm2, a.rstd2, dx, dx, g.norm2, false, scratch_);
+    return ops_.RmsNormBackward(st, d1_, a.sum, w.norm2, a.rstd2, dx, dx, {}, g.norm2, false,
+                                scratch_);
   });
   LinearBackward(dx, a.attention, w.out, d1_, g.out);
   Time("attention", [&] {
@@ -151,7 +152,8 @@ void StepBench::Backward(const Matrix& dx, const Weights& w, const Activations& 
   Time("rope", [&] { return ops_.Rope(st, d_qkv_, kHeads, cos_, sin_, true); });
   LinearBackward(d_qkv_, a.y1, w.qkv, d1_, g.qkv);
   Time("norm", [&] {
-    return ops_.RmsNormBackward(st, d1_, a.x, w.norm1, a.rstd1, dx, dx, g.norm1, false, scratch_);
+    return ops_.RmsNormBackward(st, d1_, a.x, w.norm1, a.rstd1, dx, dx, {}, g.norm1, false,
+                                scratch_);
   });
 }
 

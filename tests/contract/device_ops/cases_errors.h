@@ -50,21 +50,29 @@ TEST_P(DeviceOpsContract, RefusesRowsThatDoNotFit) {
   ExpectInvalid(ops.RmsNormForward(st, m(2, 4), m(2, 5), v(4), 1e-5, m(2, 4), m(2, 4), v(2)),
                 "delta");
   const auto scratch = env.Scratch(ops.NormBackwardScratchBytes(2, 4));
-  ExpectInvalid(
-      ops.RmsNormBackward(st, m(2, 4), m(2, 4), v(4), v(2), m(1, 4), m(2, 4), v(4), false, scratch),
-      "residual");
-  ExpectInvalid(ops.RmsNormBackward(st, m(2, 4), m(2, 4), v(4), v(2), {}, m(2, 4),
+  ExpectInvalid(ops.RmsNormBackward(st, m(2, 4), m(2, 4), v(4), v(2), m(1, 4), m(2, 4), {}, v(4),
+                                    false, scratch),
+                "residual");
+  ExpectInvalid(ops.RmsNormBackward(st, m(2, 4), m(2, 4), v(4), v(2), {}, m(2, 4), {},
                                     env.OutVec(DType::kBf16, 4), false, scratch),
                 "d_weight");
+  ExpectInvalid(ops.RmsNormBackward(st, m(2, 4), m(2, 4), v(4), v(2), {}, m(2, 4), m(2, 5), v(4),
+                                    false, scratch),
+                "y");
   ExpectInvalid(ops.LayerNormForward(st, m(2, 4), {}, v(4), v(5), 1e-5, {}, m(2, 4), v(2), v(2)),
                 "bias");
-  ExpectInvalid(ops.LayerNormBackward(st, m(2, 4), m(2, 4), v(4), v(1), v(2), {}, m(2, 4), v(4),
-                                      v(4), false, scratch),
+  ExpectInvalid(ops.LayerNormBackward(st, m(2, 4), m(2, 4), v(4), {}, v(1), v(2), {}, m(2, 4), {},
+                                      v(4), v(4), false, scratch),
                 "mean");
+  ExpectInvalid(ops.LayerNormBackward(st, m(2, 4), m(2, 4), v(4), {}, v(2), v(2), {}, m(2, 4),
+                                      m(2, 4), v(4), v(4), false, scratch),
+                "bias");
   ExpectInvalid(ops.SwiGluForward(st, m(2, 7), m(2, 4)), "gate_up");
-  ExpectInvalid(ops.SwiGluBackward(st, m(2, 4), m(2, 8), m(2, 7)), "d_gate_up");
+  ExpectInvalid(ops.SwiGluBackward(st, m(2, 4), m(2, 8), m(2, 7), {}), "d_gate_up");
+  ExpectInvalid(ops.SwiGluBackward(st, m(2, 4), m(2, 8), m(2, 8), m(1, 4)), "h");
   ExpectInvalid(ops.SiluForward(st, m(2, 4), m(2, 5)), "y");
-  ExpectInvalid(ops.GeluBackward(st, m(2, 4), m(3, 4), m(2, 4)), "x");
+  ExpectInvalid(ops.GeluBackward(st, m(2, 4), m(3, 4), m(2, 4), {}), "x");
+  ExpectInvalid(ops.SiluBackward(st, m(2, 4), m(2, 4), m(2, 4), m(2, 3)), "y");
   ExpectInvalid(ops.Add(st, m(2, 4), m(2, 3), m(2, 4)), "b");
   ExpectInvalid(
       ops.ColumnSum(st, m(2, 4), v(3), false, env.Scratch(ops.ColumnSumScratchBytes(2, 4))), "out");

@@ -86,10 +86,12 @@ absl::Status CpuOps::NormForward(const char* op, bool layer, Stream& stream, con
 }
 
 absl::Status CpuOps::NormBackward(const char* op, bool layer, Stream& stream, const Matrix& dy,
-                                  const Matrix& x, const Vector& weight, const Vector& mean,
-                                  const Vector& rstd, const Matrix& residual, const Matrix& dx,
-                                  const Vector& d_weight, const Vector& d_bias, bool accumulate) {
+                                  const Matrix& x, const Vector& weight, const Vector& bias,
+                                  const Vector& mean, const Vector& rstd, const Matrix& residual,
+                                  const Matrix& dx, const Matrix& y, const Vector& d_weight,
+                                  const Vector& d_bias, bool accumulate) {
   const bool has_residual = residual.data != nullptr;
+  const bool has_y = y.data != nullptr;
   const DType sums = SumType(x.dtype);
   OpChecks check(op);
   check.OneOf("x", x.dtype, kOperandTypes).Matrix("x", x, x.dtype, x.rows, x.cols);
@@ -102,7 +104,9 @@ absl::Status CpuOps::NormBackward(const char* op, bool layer, Stream& stream, co
     check.Vector("mean", mean, sums, x.rows);
     check.OneOf("d_bias", d_bias.dtype, {sums, x.dtype});
     check.Vector("d_bias", d_bias, d_bias.dtype, x.cols);
+    if (has_y) check.Vector("bias", bias, x.dtype, x.cols);
   }
+  if (has_y) check.Matrix("y", y, x.dtype, x.rows, x.cols);
   return Enqueue(stream, check.status(), [=, this] {
     NormBackwardArgs args = {};
     args.dy = dy.data;
@@ -112,19 +116,22 @@ absl::Status CpuOps::NormBackward(const char* op, bool layer, Stream& stream, co
     args.rstd = rstd.data;
     args.residual = has_residual ? residual.data : nullptr;
     args.dx = dx.data;
+    args.y = has_y ? y.data : nullptr;
+    args.bias = layer ? bias.data : nullptr;
     args.d_weight = d_weight.data;
     args.d_bias = layer ? d_bias.data : nullptr;
     args.dy_stride = dy.stride;
     args.x_stride = x.stride;
     args.residual_stride = residual.stride;
     args.dx_stride = dx.stride;
+    args.y_stride = y.stride;
     args.rows = x.rows;
     args.cols = x.cols;
     args.d_weight_is_sum = d_weight.dtype == sums;
     args.d_bias_is_sum = d_bias.dtype == sums;
     args.accumulate = accumulate;
     const Kernels& kernels = KernelsFor(kernels_, x.dtype);
-    // The weight's gradient first: dx may alias dy.
+    // The weight's gradient first: dx or y may alias dy.
     ForRanges(x.cols, x.rows, kColumnGranularity, [&](std::int64_t begin, std::int64_t end) {
       kernels.norm_d_weight(args, begin, end);
     });
@@ -142,11 +149,11 @@ absl::Status CpuOps::RmsNormForward(Stream& stream, const Matrix& x, const Matri
 
 absl::Status CpuOps::RmsNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
                                      const Vector& weight, const Vector& rstd,
-                                     const Matrix& residual, const Matrix& dx,
+                                     const Matrix& residual, const Matrix& dx, const Matrix& y,
                                      const Vector& d_weight, bool accumulate,
                                      std::span<std::byte> /*scratch*/) {
-  return NormBackward("RmsNormBackward", false, stream, dy, x, weight, {}, rstd, residual, dx,
-                      d_weight, {}, accumulate);
+  return NormBackward("RmsNormBackward", false, stream, dy, x, weight, {}, {}, rstd, residual, dx,
+                      y, d_weight, {}, accumulate);
 }
 
 std::size_t CpuOps::NormBackwardScratchBytes(std::int64_t /*tokens*/, std::int64_t /*dim*/) const {
@@ -162,12 +169,13 @@ absl::Status CpuOps::LayerNormForward(Stream& stream, const Matrix& x, const Mat
 }
 
 absl::Status CpuOps::LayerNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                       const Vector& weight, const Vector& mean, const Vector& rstd,
-                                       const Matrix& residual, const Matrix& dx,
-                                       const Vector& d_weight, const Vector& d_bias,
-                                       bool accumulate, std::span<std::byte> /*scratch*/) {
-  return NormBackward("LayerNormBackward", true, stream, dy, x, weight, mean, rstd, residual, dx,
-                      d_weight, d_bias, accumulate);
+                                       const Vector& weight, const Vector& bias, const Vector& mean,
+                                       const Vector& rstd, const Matrix& residual, const Matrix& dx,
+                                       const Matrix& y, const Vector& d_weight,
+                                       const Vector& d_bias, bool accumulate,
+                                       std::span<std::byte> /*scratch*/) {
+  return NormBackward("LayerNormBackward", true, stream, dy, x, weight, bias, mean, rstd, residual,
+                      dx, y, d_weight, d_bias, accumulate);
 }
 
 absl::Status CpuOps::Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
@@ -265,6 +273,23 @@ absl::Status CpuOps::Binary(const char* op, ElementwiseKernel kernel, const char
   });
 }
 
+absl::Status CpuOps::ActivateBackward(const char* op, ElementwiseKernel kernel, Stream& stream,
+                                      const Matrix& dy, const Matrix& x, const Matrix& dx,
+                                      const Matrix& y) {
+  OpChecks check(op);
+  check.OneOf("dy", dy.dtype, kOperandTypes).Matrix("dy", dy, dy.dtype, dy.rows, dy.cols);
+  check.Matrix("x", x, dy.dtype, dy.rows, dy.cols).Matrix("dx", dx, dy.dtype, dy.rows, dy.cols);
+  if (y.data != nullptr) check.Matrix("y", y, dy.dtype, dy.rows, dy.cols);
+  return Enqueue(stream, check.status(), [=, this] {
+    const ElementwiseArgs args = {dy.data,   x.data,  dx.data, dy.stride, x.stride,
+                                  dx.stride, dy.cols, y.data,  y.stride};
+    const auto run = KernelsFor(kernels_, dy.dtype).*kernel;
+    ForRanges(dy.rows, dy.cols, 1,
+              [&](std::int64_t begin, std::int64_t end) { run(args, begin, end); });
+    return absl::OkStatus();
+  });
+}
+
 absl::Status CpuOps::SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) {
   OpChecks check("SwiGluForward");
   check.OneOf("h", h.dtype, kOperandTypes).Matrix("h", h, h.dtype, h.rows, h.cols);
@@ -281,14 +306,16 @@ absl::Status CpuOps::SwiGluForward(Stream& stream, const Matrix& gate_up, const 
 }
 
 absl::Status CpuOps::SwiGluBackward(Stream& stream, const Matrix& dh, const Matrix& gate_up,
-                                    const Matrix& d_gate_up) {
+                                    const Matrix& d_gate_up, const Matrix& h) {
   OpChecks check("SwiGluBackward");
   check.OneOf("dh", dh.dtype, kOperandTypes).Matrix("dh", dh, dh.dtype, dh.rows, dh.cols);
   check.Matrix("gate_up", gate_up, dh.dtype, dh.rows, 2 * dh.cols);
   check.Matrix("d_gate_up", d_gate_up, dh.dtype, dh.rows, 2 * dh.cols);
+  if (h.data != nullptr) check.Matrix("h", h, dh.dtype, dh.rows, dh.cols);
   return Enqueue(stream, check.status(), [=, this] {
-    const ElementwiseArgs args = {dh.data,        gate_up.data,     d_gate_up.data, dh.stride,
-                                  gate_up.stride, d_gate_up.stride, dh.cols};
+    const ElementwiseArgs args = {dh.data,   gate_up.data,   d_gate_up.data,
+                                  dh.stride, gate_up.stride, d_gate_up.stride,
+                                  dh.cols,   h.data,         h.stride};
     const Kernels& kernels = KernelsFor(kernels_, dh.dtype);
     ForRanges(dh.rows, dh.cols, 1, [&](std::int64_t begin, std::int64_t end) {
       kernels.swiglu_backward(args, begin, end);
@@ -301,15 +328,15 @@ absl::Status CpuOps::SiluForward(Stream& stream, const Matrix& x, const Matrix& 
   return Unary("SiluForward", &Kernels::silu_forward, stream, x, y);
 }
 absl::Status CpuOps::SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                  const Matrix& dx) {
-  return Binary("SiluBackward", &Kernels::silu_backward, "dy", "x", "dx", stream, dy, x, dx);
+                                  const Matrix& dx, const Matrix& y) {
+  return ActivateBackward("SiluBackward", &Kernels::silu_backward, stream, dy, x, dx, y);
 }
 absl::Status CpuOps::GeluForward(Stream& stream, const Matrix& x, const Matrix& y) {
   return Unary("GeluForward", &Kernels::gelu_forward, stream, x, y);
 }
 absl::Status CpuOps::GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                  const Matrix& dx) {
-  return Binary("GeluBackward", &Kernels::gelu_backward, "dy", "x", "dx", stream, dy, x, dx);
+                                  const Matrix& dx, const Matrix& y) {
+  return ActivateBackward("GeluBackward", &Kernels::gelu_backward, stream, dy, x, dx, y);
 }
 absl::Status CpuOps::Add(Stream& stream, const Matrix& a, const Matrix& b, const Matrix& y) {
   return Binary("Add", &Kernels::add, "a", "b", "y", stream, a, b, y);

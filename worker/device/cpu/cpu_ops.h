@@ -40,18 +40,18 @@ class CpuOps final : public Ops {
                               const Vector& rstd) override;
   absl::Status RmsNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
                                const Vector& weight, const Vector& rstd, const Matrix& residual,
-                               const Matrix& dx, const Vector& d_weight, bool accumulate,
-                               std::span<std::byte> scratch) override;
+                               const Matrix& dx, const Matrix& y, const Vector& d_weight,
+                               bool accumulate, std::span<std::byte> scratch) override;
   std::size_t NormBackwardScratchBytes(std::int64_t tokens, std::int64_t dim) const override;
   absl::Status LayerNormForward(Stream& stream, const Matrix& x, const Matrix& delta,
                                 const Vector& weight, const Vector& bias, double eps,
                                 const Matrix& sum, const Matrix& y, const Vector& mean,
                                 const Vector& rstd) override;
   absl::Status LayerNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                 const Vector& weight, const Vector& mean, const Vector& rstd,
-                                 const Matrix& residual, const Matrix& dx, const Vector& d_weight,
-                                 const Vector& d_bias, bool accumulate,
-                                 std::span<std::byte> scratch) override;
+                                 const Vector& weight, const Vector& bias, const Vector& mean,
+                                 const Vector& rstd, const Matrix& residual, const Matrix& dx,
+                                 const Matrix& y, const Vector& d_weight, const Vector& d_bias,
+                                 bool accumulate, std::span<std::byte> scratch) override;
   absl::Status Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
                     const Matrix& cos, const Matrix& sin, bool inverse) override;
   absl::Status AttentionForward(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
@@ -64,13 +64,13 @@ class CpuOps final : public Ops {
                                     bool backward) const override;
   absl::Status SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) override;
   absl::Status SwiGluBackward(Stream& stream, const Matrix& dh, const Matrix& gate_up,
-                              const Matrix& d_gate_up) override;
+                              const Matrix& d_gate_up, const Matrix& h) override;
   absl::Status SiluForward(Stream& stream, const Matrix& x, const Matrix& y) override;
-  absl::Status SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                            const Matrix& dx) override;
+  absl::Status SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x, const Matrix& dx,
+                            const Matrix& y) override;
   absl::Status GeluForward(Stream& stream, const Matrix& x, const Matrix& y) override;
-  absl::Status GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                            const Matrix& dx) override;
+  absl::Status GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x, const Matrix& dx,
+                            const Matrix& y) override;
   absl::Status ColumnSum(Stream& stream, const Matrix& x, const Vector& out, bool accumulate,
                          std::span<std::byte> scratch) override;
   std::size_t ColumnSumScratchBytes(std::int64_t rows, std::int64_t cols) const override;
@@ -115,14 +115,18 @@ class CpuOps final : public Ops {
                            double eps, const Matrix& sum, const Matrix& y, const Vector& mean,
                            const Vector& rstd);
   absl::Status NormBackward(const char* op, bool layer, Stream& stream, const Matrix& dy,
-                            const Matrix& x, const Vector& weight, const Vector& mean,
-                            const Vector& rstd, const Matrix& residual, const Matrix& dx,
-                            const Vector& d_weight, const Vector& d_bias, bool accumulate);
+                            const Matrix& x, const Vector& weight, const Vector& bias,
+                            const Vector& mean, const Vector& rstd, const Matrix& residual,
+                            const Matrix& dx, const Matrix& y, const Vector& d_weight,
+                            const Vector& d_bias, bool accumulate);
   absl::Status Unary(const char* op, ElementwiseKernel kernel, Stream& stream, const Matrix& x,
                      const Matrix& y);
   absl::Status Binary(const char* op, ElementwiseKernel kernel, const char* a_name,
                       const char* b_name, const char* y_name, Stream& stream, const Matrix& a,
                       const Matrix& b, const Matrix& y);
+  absl::Status ActivateBackward(const char* op, ElementwiseKernel kernel, Stream& stream,
+                                const Matrix& dy, const Matrix& x, const Matrix& dx,
+                                const Matrix& y);
   void ScatterRows(std::span<const std::int64_t> keys, const Matrix& from, const Matrix& to,
                    bool accumulate);
   void RunAdamW(AdamWArgs args, DType dtype, std::span<const DecaySegment> segments,

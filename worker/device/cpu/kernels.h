@@ -27,7 +27,9 @@ struct NormForwardArgs {
 struct NormBackwardArgs {
   const void *dy, *x, *weight, *mean, *rstd, *residual;  // mean null: RMS norm
   void *dx, *d_weight, *d_bias;                          // d_bias may be null
-  std::int64_t dy_stride, x_stride, residual_stride, dx_stride, rows, cols;
+  void* y;           // may be null: the forward's output, to be written again
+  const void* bias;  // null for RMS norm; read for y
+  std::int64_t dy_stride, x_stride, residual_stride, dx_stride, y_stride, rows, cols;
   bool d_weight_is_sum, d_bias_is_sum;  // stored as sums (f32) rather than as the operands' dtype
   bool accumulate;
 };
@@ -50,6 +52,9 @@ struct ElementwiseArgs {
   const void *a, *b;
   void* y;
   std::int64_t a_stride, b_stride, y_stride, cols;
+  // Backward passes of activations: the forward's output, to be written again; may be null.
+  void* redo = nullptr;
+  std::int64_t redo_stride = 0;
 };
 
 struct EmbeddingArgs {

@@ -47,6 +47,27 @@ void SiluForward(const ElementwiseArgs& p, i64 begin, i64 end) {
   Unary<T>(p, begin, end, [](V<T> x) { return x * Sigmoid(x); });
 }
 
+// What a backward pass of an activation stores: dx and, for who asks, the forward's y. Each lane is
+// read before either is written, so that they may take the place of dy and x.
+template <typename W>
+struct GradientAndValue {
+  W dx, y;
+};
+template <typename T, typename F>
+FSDP_INLINE void ActivationBackward(const ElementwiseArgs& p, i64 begin, i64 end, F f) {
+  for (i64 row = begin; row < end; ++row) {
+    const T* dy = Row<T>(p.a, row, p.a_stride);
+    const T* x = Row<T>(p.b, row, p.b_stride);
+    T* dx = Row<T>(p.y, row, p.y_stride);
+    T* y = p.redo == nullptr ? nullptr : Row<T>(p.redo, row, p.redo_stride);
+    ForLanes(0, p.cols, [&](i64 i, auto n) {
+      const GradientAndValue<V<T>> out = f(Load(dy + i, n), Load(x + i, n));
+      Store(dx + i, out.dx, n);
+      if (y != nullptr) Store(y + i, out.y, n);
+    });
+  }
+}
+
 // d silu/dx = s (1 + x (1 - s)).
 template <typename W>
 FSDP_INLINE W SiluDerivative(W x, W s) {
@@ -55,7 +76,10 @@ FSDP_INLINE W SiluDerivative(W x, W s) {
 
 template <typename T>
 void SiluBackward(const ElementwiseArgs& p, i64 begin, i64 end) {
-  Binary<T>(p, begin, end, [](V<T> dy, V<T> x) { return dy * SiluDerivative(x, Sigmoid(x)); });
+  ActivationBackward<T>(p, begin, end, [](V<T> dy, V<T> x) -> GradientAndValue<V<T>> {
+    const V<T> s = Sigmoid(x);
+    return {dy * SiluDerivative(x, s), x * s};
+  });
 }
 
 // 0.5 x (1 + tanh(u)) = x sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3): no cancellation.
@@ -73,11 +97,11 @@ void GeluForward(const ElementwiseArgs& p, i64 begin, i64 end) {
 
 template <typename T>
 void GeluBackward(const ElementwiseArgs& p, i64 begin, i64 end) {
-  Binary<T>(p, begin, end, [](V<T> dy, V<T> x) {
+  ActivationBackward<T>(p, begin, end, [](V<T> dy, V<T> x) -> GradientAndValue<V<T>> {
     const V<T> s = GeluSigmoid<T>(x);
     const A<T> c = static_cast<A<T>>(kTwoSqrt2OverPi);
     const V<T> slope = c * (1 + static_cast<A<T>>(3 * 0.044715) * x * x);
-    return dy * (s + x * s * (1 - s) * slope);
+    return {dy * (s + x * s * (1 - s) * slope), x * s};
   });
 }
 
@@ -102,6 +126,7 @@ void SwiGluBackward(const ElementwiseArgs& p, i64 begin, i64 end) {
     const T* up = gate + p.cols;
     T* d_gate = Row<T>(p.y, row, p.y_stride);
     T* d_up = d_gate + p.cols;
+    T* h = p.redo == nullptr ? nullptr : Row<T>(p.redo, row, p.redo_stride);
     ForLanes(0, p.cols, [&](i64 i, auto n) {
       const V<T> g = Load(gate + i, n);
       const V<T> u = Load(up + i, n);
@@ -109,6 +134,7 @@ void SwiGluBackward(const ElementwiseArgs& p, i64 begin, i64 end) {
       const V<T> s = Sigmoid(g);
       Store(d_gate + i, d * u * SiluDerivative(g, s), n);
       Store(d_up + i, d * g * s, n);
+      if (h != nullptr) Store(h + i, g * s * u, n);
     });
   }
 }

@@ -26,6 +26,15 @@ A<T> RowMeanSquare(const T* x, A<T> center, i64 cols) {
   return HorizontalSum(total) / static_cast<A<T>>(cols);
 }
 
+// One place for it, so that the backward pass writes y again to the same bits.
+template <typename T, typename N>
+FSDP_INLINE V<T> Normalized(V<T> x, A<T> mean, A<T> rstd, const T* weight, const T* bias, i64 i,
+                            N n) {
+  V<T> v = (x - mean) * rstd * Load(weight + i, n);
+  if (bias != nullptr) v += Load(bias + i, n);
+  return v;
+}
+
 template <typename T>
 void NormForward(const NormForwardArgs& p, i64 begin, i64 end) {
   for (i64 row = begin; row < end; ++row) {
@@ -43,9 +52,7 @@ void NormForward(const NormForwardArgs& p, i64 begin, i64 end) {
     const T* bias = static_cast<const T*>(p.bias);
     T* y = Row<T>(p.y, row, p.y_stride);
     ForLanes(0, p.cols, [&](i64 i, auto n) {
-      V<T> v = (Load(x + i, n) - mean) * rstd * Load(weight + i, n);
-      if (bias != nullptr) v += Load(bias + i, n);
-      Store(y + i, v, n);
+      Store(y + i, Normalized(Load(x + i, n), mean, rstd, weight, bias, i, n), n);
     });
     if (p.mean != nullptr) static_cast<A<T>*>(p.mean)[row] = mean;
     static_cast<A<T>*>(p.rstd)[row] = rstd;
@@ -57,6 +64,7 @@ void NormForward(const NormForwardArgs& p, i64 begin, i64 end) {
 template <typename T>
 void NormDx(const NormBackwardArgs& p, i64 begin, i64 end) {
   const T* weight = static_cast<const T*>(p.weight);
+  const T* bias = static_cast<const T*>(p.bias);
   for (i64 row = begin; row < end; ++row) {
     const T* dy = Row<T>(p.dy, row, p.dy_stride);
     const T* x = Row<T>(p.x, row, p.x_stride);
@@ -75,12 +83,15 @@ void NormDx(const NormBackwardArgs& p, i64 begin, i64 end) {
     const T* residual =
         p.residual == nullptr ? nullptr : Row<T>(p.residual, row, p.residual_stride);
     T* dx = Row<T>(p.dx, row, p.dx_stride);
+    T* y = p.y == nullptr ? nullptr : Row<T>(p.y, row, p.y_stride);
     ForLanes(0, p.cols, [&](i64 i, auto n) {
       const V<T> g = Load(dy + i, n) * Load(weight + i, n);
-      const V<T> xhat = (Load(x + i, n) - mean) * rstd;
+      const V<T> x_lanes = Load(x + i, n);
+      const V<T> xhat = (x_lanes - mean) * rstd;
       V<T> v = rstd * (g - g_mean - xhat * gx_mean);
       if (residual != nullptr) v += Load(residual + i, n);
       Store(dx + i, v, n);
+      if (y != nullptr) Store(y + i, Normalized(x_lanes, mean, rstd, weight, bias, i, n), n);
     });
   }
 }

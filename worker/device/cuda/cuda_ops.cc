@@ -118,18 +118,40 @@ class CudaOps final : public Ops {
   }
   absl::Status RmsNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
                                const Vector& weight, const Vector& rstd, const Matrix& residual,
-                               const Matrix& dx, const Vector& d_weight, bool accumulate,
-                               std::span<std::byte> scratch) override {
-    return NormBackward("RmsNormBackward", stream, dy, x, weight, nullptr, rstd, residual, dx,
-                        d_weight, nullptr, accumulate, scratch);
+                               const Matrix& dx, const Matrix& y, const Vector& d_weight,
+                               bool accumulate, std::span<std::byte> scratch) override {
+    kernels::NormBackwardArgs args;
+    args.dy = dy;
+    args.x = x;
+    args.weight = weight;
+    args.rstd = rstd;
+    args.residual = residual;
+    args.dx = dx;
+    args.y = y;
+    args.d_weight = d_weight;
+    args.accumulate = accumulate;
+    return NormBackward("RmsNormBackward", stream, args, scratch);
   }
   absl::Status LayerNormBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                                 const Vector& weight, const Vector& mean, const Vector& rstd,
-                                 const Matrix& residual, const Matrix& dx, const Vector& d_weight,
-                                 const Vector& d_bias, bool accumulate,
-                                 std::span<std::byte> scratch) override {
-    return NormBackward("LayerNormBackward", stream, dy, x, weight, &mean, rstd, residual, dx,
-                        d_weight, &d_bias, accumulate, scratch);
+                                 const Vector& weight, const Vector& bias, const Vector& mean,
+                                 const Vector& rstd, const Matrix& residual, const Matrix& dx,
+                                 const Matrix& y, const Vector& d_weight, const Vector& d_bias,
+                                 bool accumulate, std::span<std::byte> scratch) override {
+    kernels::NormBackwardArgs args;
+    args.layer = true;
+    args.dy = dy;
+    args.x = x;
+    args.weight = weight;
+    args.bias = bias;
+    args.mean = mean;
+    args.rstd = rstd;
+    args.residual = residual;
+    args.dx = dx;
+    args.y = y;
+    args.d_weight = d_weight;
+    args.d_bias = d_bias;
+    args.accumulate = accumulate;
+    return NormBackward("LayerNormBackward", stream, args, scratch);
   }
   std::size_t NormBackwardScratchBytes(std::int64_t tokens, std::int64_t dim) const override {
     return kernels::NormBackwardScratchFloats(tokens, dim) * sizeof(float);
@@ -189,29 +211,30 @@ class CudaOps final : public Ops {
     return Launched(kernels::SwiGluForward(CudaStreamOf(stream), gate_up, h), "SwiGluForward");
   }
   absl::Status SwiGluBackward(Stream& stream, const Matrix& dh, const Matrix& gate_up,
-                              const Matrix& d_gate_up) override {
+                              const Matrix& d_gate_up, const Matrix& h) override {
     OpChecks check("SwiGluBackward");
     check.OneOf("dh", dh.dtype, kFloats)
         .Matrix("dh", dh, dh.dtype, dh.rows, dh.cols)
         .Matrix("gate_up", gate_up, dh.dtype, dh.rows, 2 * dh.cols)
         .Matrix("d_gate_up", d_gate_up, dh.dtype, dh.rows, 2 * dh.cols);
+    if (!h.empty()) check.Matrix("h", h, dh.dtype, dh.rows, dh.cols);
     RETURN_IF_ERROR(check.status());
-    return Launched(kernels::SwiGluBackward(CudaStreamOf(stream), dh, gate_up, d_gate_up),
+    return Launched(kernels::SwiGluBackward(CudaStreamOf(stream), dh, gate_up, d_gate_up, h),
                     "SwiGluBackward");
   }
   absl::Status SiluForward(Stream& stream, const Matrix& x, const Matrix& y) override {
     return Activate("SiluForward", kernels::Activation::kSilu, stream, x, y);
   }
-  absl::Status SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                            const Matrix& dx) override {
-    return ActivateBackward("SiluBackward", kernels::Activation::kSilu, stream, dy, x, dx);
+  absl::Status SiluBackward(Stream& stream, const Matrix& dy, const Matrix& x, const Matrix& dx,
+                            const Matrix& y) override {
+    return ActivateBackward("SiluBackward", kernels::Activation::kSilu, stream, dy, x, dx, y);
   }
   absl::Status GeluForward(Stream& stream, const Matrix& x, const Matrix& y) override {
     return Activate("GeluForward", kernels::Activation::kGelu, stream, x, y);
   }
-  absl::Status GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x,
-                            const Matrix& dx) override {
-    return ActivateBackward("GeluBackward", kernels::Activation::kGelu, stream, dy, x, dx);
+  absl::Status GeluBackward(Stream& stream, const Matrix& dy, const Matrix& x, const Matrix& dx,
+                            const Matrix& y) override {
+    return ActivateBackward("GeluBackward", kernels::Activation::kGelu, stream, dy, x, dx, y);
   }
 
   absl::Status ColumnSum(Stream& stream, const Matrix& x, const Vector& out, bool accumulate,
@@ -391,43 +414,32 @@ class CudaOps final : public Ops {
     return Launched(kernels::NormForward(CudaStreamOf(stream), args), op);
   }
 
-  absl::Status NormBackward(const char* op, Stream& stream, const Matrix& dy, const Matrix& x,
-                            const Vector& weight, const Vector* mean, const Vector& rstd,
-                            const Matrix& residual, const Matrix& dx, const Vector& d_weight,
-                            const Vector* d_bias, bool accumulate,
+  // `args` as the caller gave them: checks, then adds the scratch.
+  absl::Status NormBackward(const char* op, Stream& stream, kernels::NormBackwardArgs args,
                             std::span<std::byte> scratch) const {
+    const Matrix& x = args.x;
     OpChecks check(op);
     check.OneOf("x", x.dtype, kFloats)
         .Matrix("x", x, x.dtype, x.rows, x.cols)
-        .Matrix("dy", dy, x.dtype, x.rows, x.cols)
-        .Matrix("dx", dx, x.dtype, x.rows, x.cols)
-        .Vector("weight", weight, x.dtype, x.cols)
-        .Vector("rstd", rstd, DType::kF32, x.rows)
-        .OneOf("d_weight", d_weight.dtype, {DType::kF32, x.dtype})
-        .Vector("d_weight", d_weight, d_weight.dtype, x.cols)
+        .Matrix("dy", args.dy, x.dtype, x.rows, x.cols)
+        .Matrix("dx", args.dx, x.dtype, x.rows, x.cols)
+        .Vector("weight", args.weight, x.dtype, x.cols)
+        .Vector("rstd", args.rstd, DType::kF32, x.rows)
+        .OneOf("d_weight", args.d_weight.dtype, {DType::kF32, x.dtype})
+        .Vector("d_weight", args.d_weight, args.d_weight.dtype, x.cols)
         .Scratch(scratch, NormBackwardScratchBytes(x.rows, x.cols));
-    if (!residual.empty()) check.Matrix("residual", residual, x.dtype, x.rows, x.cols);
-    if (mean != nullptr) {
-      check.Vector("mean", *mean, DType::kF32, x.rows)
-          .OneOf("d_bias", d_bias->dtype, {DType::kF32, x.dtype})
-          .Vector("d_bias", *d_bias, d_bias->dtype, x.cols);
+    if (!args.residual.empty()) check.Matrix("residual", args.residual, x.dtype, x.rows, x.cols);
+    if (!args.y.empty()) check.Matrix("y", args.y, x.dtype, x.rows, x.cols);
+    if (args.layer) {
+      check.Vector("mean", args.mean, DType::kF32, x.rows)
+          .OneOf("d_bias", args.d_bias.dtype, {DType::kF32, x.dtype})
+          .Vector("d_bias", args.d_bias, args.d_bias.dtype, x.cols);
+      if (!args.y.empty()) check.Vector("bias", args.bias, x.dtype, x.cols);
     }
     RETURN_IF_ERROR(check.status());
     if (x.cols == 0) return absl::OkStatus();
-    kernels::NormBackwardArgs args;
-    args.dy = dy;
-    args.x = x;
-    if (!residual.empty()) args.residual = residual;
-    args.dx = dx;
-    args.weight = weight;
-    args.rstd = rstd;
-    args.d_weight = d_weight;
-    if (mean != nullptr) {
-      args.mean = *mean;
-      args.d_bias = *d_bias;
-    }
-    args.layer = mean != nullptr;
-    args.accumulate = accumulate;
+    if (args.residual.empty()) args.residual = Matrix{};
+    if (args.y.empty()) args.y = Matrix{};
     args.scratch = reinterpret_cast<float*>(scratch.data());
     return Launched(kernels::NormBackward(CudaStreamOf(stream), args), op);
   }
@@ -452,14 +464,16 @@ class CudaOps final : public Ops {
     return Launched(kernels::ActivationForward(CudaStreamOf(stream), kind, x, y), op);
   }
   static absl::Status ActivateBackward(const char* op, kernels::Activation kind, Stream& stream,
-                                       const Matrix& dy, const Matrix& x, const Matrix& dx) {
+                                       const Matrix& dy, const Matrix& x, const Matrix& dx,
+                                       const Matrix& y) {
     OpChecks check(op);
     check.OneOf("dy", dy.dtype, kFloats)
         .Matrix("dy", dy, dy.dtype, dy.rows, dy.cols)
         .Matrix("x", x, dy.dtype, dy.rows, dy.cols)
         .Matrix("dx", dx, dy.dtype, dy.rows, dy.cols);
+    if (!y.empty()) check.Matrix("y", y, dy.dtype, dy.rows, dy.cols);
     RETURN_IF_ERROR(check.status());
-    return Launched(kernels::ActivationBackward(CudaStreamOf(stream), kind, dy, x, dx), op);
+    return Launched(kernels::ActivationBackward(CudaStreamOf(stream), kind, dy, x, dx, y), op);
   }
 
   static absl::Status CheckSplit(const char* op, const Vector& master, const Vector& compute,

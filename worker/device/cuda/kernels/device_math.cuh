@@ -101,6 +101,13 @@ struct FastDivide {
   }
 };
 
+// One element of a norm's output (mean = bias = 0 for RMSNorm), every rounding spelled out: forward
+// kernels and the backward ones that write it again give the same bits.
+__device__ __forceinline__ float Normalized(float x, float mean, float rstd, float weight,
+                                            float bias) {
+  return __fmaf_rn(__fmul_rn(__fsub_rn(x, mean), rstd), weight, bias);
+}
+
 template <typename T>
 struct SumOp {
   __device__ __forceinline__ T operator()(T a, T b) const { return a + b; }

@@ -73,11 +73,6 @@ template <typename T>
 struct SumOf {
   __device__ __forceinline__ static float Value(float a, float b) { return a + b; }
 };
-// Gradient through an activation: a is dy, b is x.
-template <typename Function>
-struct TimesSlope {
-  __device__ __forceinline__ static float Value(float a, float b) { return a * Function::Slope(b); }
-};
 
 template <typename A, typename B, typename Out, int V, typename Function>
 struct BinaryMap {
@@ -103,6 +98,40 @@ struct BinaryMap {
       out.at[i] = FromFloat<Out>(Function::Value(ToFloat(in.a.at[i]), ToFloat(in.b.at[i])));
     }
     out.Store(y + row * y_stride + col);
+  }
+};
+
+// Gradient through an activation and, with kRedo, the activation itself again.
+template <typename T, int V, typename Function, bool kRedo>
+struct ActivationBackwardMap {
+  static constexpr int kWidth = V;
+  const T* dy;
+  std::int64_t dy_stride;
+  const T* x;
+  std::int64_t x_stride;
+  T* dx;
+  std::int64_t dx_stride;
+  T* y;
+  std::int64_t y_stride;
+
+  struct Regs {
+    Pack<T, V> dy, x;
+  };
+  __device__ __forceinline__ Regs Load(std::int64_t row, std::int64_t col) const {
+    return {Pack<T, V>::Load(dy + row * dy_stride + col),
+            Pack<T, V>::Load(x + row * x_stride + col)};
+  }
+  __device__ __forceinline__ void Store(std::int64_t row, std::int64_t col, const Regs& in) const {
+    Pack<T, V> gradient;
+    Pack<T, V> value;
+#pragma unroll
+    for (int i = 0; i < V; ++i) {
+      const float at = ToFloat(in.x.at[i]);
+      gradient.at[i] = FromFloat<T>(ToFloat(in.dy.at[i]) * Function::Slope(at));
+      if constexpr (kRedo) value.at[i] = FromFloat<T>(Function::Value(at));
+    }
+    gradient.Store(dx + row * dx_stride + col);
+    if constexpr (kRedo) value.Store(y + row * y_stride + col);
   }
 };
 
@@ -132,7 +161,7 @@ struct SwiGluForwardMap {
   }
 };
 
-template <typename T, int V>
+template <typename T, int V, bool kRedo>
 struct SwiGluBackwardMap {
   static constexpr int kWidth = V;
   const T* dh;
@@ -143,6 +172,8 @@ struct SwiGluBackwardMap {
   T* d_gate;
   T* d_up;
   std::int64_t out_stride;
+  T* h;  // with kRedo
+  std::int64_t h_stride;
 
   struct Regs {
     Pack<T, V> dh, gate, up;
@@ -155,17 +186,21 @@ struct SwiGluBackwardMap {
   __device__ __forceinline__ void Store(std::int64_t row, std::int64_t col, const Regs& in) const {
     Pack<T, V> gate_out;
     Pack<T, V> up_out;
+    Pack<T, V> h_out;
 #pragma unroll
     for (int i = 0; i < V; ++i) {
       const float d = ToFloat(in.dh.at[i]);
       const float g = ToFloat(in.gate.at[i]);
       const float s = Sigmoid<T>(g);
-      gate_out.at[i] = FromFloat<T>(d * ToFloat(in.up.at[i]) * s * (1.0F + g * (1.0F - s)));
+      const float up = ToFloat(in.up.at[i]);
+      gate_out.at[i] = FromFloat<T>(d * up * s * (1.0F + g * (1.0F - s)));
       up_out.at[i] = FromFloat<T>(d * g * s);
+      if constexpr (kRedo) h_out.at[i] = FromFloat<T>(g * s * up);
     }
     const std::int64_t at = row * out_stride + col;
     gate_out.Store(d_gate + at);
     up_out.Store(d_up + at);
+    if constexpr (kRedo) h_out.Store(h + row * h_stride + col);
   }
 };
 
@@ -298,6 +333,19 @@ cudaError_t Binary(cudaStream_t stream, const Matrix& a, const Matrix& b, const 
   });
 }
 
+template <typename T, typename Function, bool kRedo>
+cudaError_t BackwardThrough(cudaStream_t stream, const Matrix& dy, const Matrix& x,
+                            const Matrix& dx, const Matrix& y) {
+  const Matrix& redo = kRedo ? y : dx;  // an operand that is not there does not narrow the access
+  const bool flat = AllPacked({dy, x, dx, redo});
+  return WithWidth<T>({dy, x, dx, redo}, [&](auto width) {
+    const ActivationBackwardMap<T, width(), Function, kRedo> map{
+        Data<const T>(dy), dy.stride, Data<const T>(x), x.stride,
+        Data<T>(dx),       dx.stride, Data<T>(y),       y.stride};
+    return Map<2>(stream, dy.rows, dy.cols, flat, map);
+  });
+}
+
 // Element c of `matrix`'s columns on, as a matrix of `cols` columns.
 Matrix Columns(const Matrix& matrix, std::int64_t first, std::int64_t cols) {
   Matrix view = matrix;
@@ -318,11 +366,15 @@ cudaError_t ActivationForward(cudaStream_t stream, Activation kind, const Matrix
 }
 
 cudaError_t ActivationBackward(cudaStream_t stream, Activation kind, const Matrix& dy,
-                               const Matrix& x, const Matrix& dx) {
+                               const Matrix& x, const Matrix& dx, const Matrix& y) {
   return WithType(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    return kind == Activation::kSilu ? Binary<T, TimesSlope<Silu<T>>>(stream, dy, x, dx)
-                                     : Binary<T, TimesSlope<Gelu<T>>>(stream, dy, x, dx);
+    if (y.empty()) {
+      return kind == Activation::kSilu ? BackwardThrough<T, Silu<T>, false>(stream, dy, x, dx, y)
+                                       : BackwardThrough<T, Gelu<T>, false>(stream, dy, x, dx, y);
+    }
+    return kind == Activation::kSilu ? BackwardThrough<T, Silu<T>, true>(stream, dy, x, dx, y)
+                                     : BackwardThrough<T, Gelu<T>, true>(stream, dy, x, dx, y);
   });
 }
 
@@ -347,19 +399,23 @@ cudaError_t SwiGluForward(cudaStream_t stream, const Matrix& gate_up, const Matr
 }
 
 cudaError_t SwiGluBackward(cudaStream_t stream, const Matrix& dh, const Matrix& gate_up,
-                           const Matrix& d_gate_up) {
+                           const Matrix& d_gate_up, const Matrix& h) {
   const Matrix gate = Columns(gate_up, 0, dh.cols);
   const Matrix up = Columns(gate_up, dh.cols, dh.cols);
   const Matrix d_gate = Columns(d_gate_up, 0, dh.cols);
   const Matrix d_up = Columns(d_gate_up, dh.cols, dh.cols);
   return WithType(dh.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    return WithWidth<T>({dh, gate, up, d_gate, d_up}, [&](auto width) {
-      const SwiGluBackwardMap<T, width()> map{
-          Data<const T>(dh), dh.stride,       Data<const T>(gate), Data<const T>(up),
-          gate_up.stride,    Data<T>(d_gate), Data<T>(d_up),       d_gate_up.stride};
-      return Map<2>(stream, dh.rows, dh.cols, false, map);
-    });
+    const auto launch = [&](auto redo) {
+      return WithWidth<T>({dh, gate, up, d_gate, d_up, redo() ? h : dh}, [&](auto width) {
+        const SwiGluBackwardMap<T, width(), redo()> map{
+            Data<const T>(dh), dh.stride,       Data<const T>(gate), Data<const T>(up),
+            gate_up.stride,    Data<T>(d_gate), Data<T>(d_up),       d_gate_up.stride,
+            Data<T>(h),        h.stride};
+        return Map<2>(stream, dh.rows, dh.cols, false, map);
+      });
+    };
+    return h.empty() ? launch(std::false_type{}) : launch(std::true_type{});
   });
 }
 

@@ -26,11 +26,12 @@ namespace kernels {
 enum class Activation : std::uint8_t { kSilu, kGelu };
 cudaError_t ActivationForward(cudaStream_t stream, Activation kind, const Matrix& x,
                               const Matrix& y);
+// `y`, as `h` below, may be empty.
 cudaError_t ActivationBackward(cudaStream_t stream, Activation kind, const Matrix& dy,
-                               const Matrix& x, const Matrix& dx);
+                               const Matrix& x, const Matrix& dx, const Matrix& y);
 cudaError_t SwiGluForward(cudaStream_t stream, const Matrix& gate_up, const Matrix& h);
 cudaError_t SwiGluBackward(cudaStream_t stream, const Matrix& dh, const Matrix& gate_up,
-                           const Matrix& d_gate_up);
+                           const Matrix& d_gate_up, const Matrix& h);
 cudaError_t Add(cudaStream_t stream, const Matrix& a, const Matrix& b, const Matrix& y);
 // out[r, :] += bias[:]
 cudaError_t AddBias(cudaStream_t stream, const Vector& bias, const Matrix& out);
@@ -41,8 +42,8 @@ cudaError_t Rope(cudaStream_t stream, const Matrix& qkv, int num_heads, std::int
                  std::int64_t seq, const Matrix& cos, const Matrix& sin, bool inverse);
 
 // ---- norms ----------------------------------------------------------------------------------
-// `layer`: LayerNorm, else RMSNorm, which has no mean and bias. `delta` (with `sum`) and `residual`
-// may be empty.
+// `layer`: LayerNorm, else RMSNorm, which has no mean and bias. `delta` (with `sum`), `residual`
+// and the backward's `y` (with `bias`) may be empty.
 struct NormForwardArgs {
   bool layer = false;
   Matrix x, delta, sum, y;
@@ -52,8 +53,8 @@ struct NormForwardArgs {
 cudaError_t NormForward(cudaStream_t stream, const NormForwardArgs& args);
 struct NormBackwardArgs {
   bool layer = false;
-  Matrix dy, x, residual, dx;
-  Vector weight, mean, rstd, d_weight, d_bias;
+  Matrix dy, x, residual, dx, y;
+  Vector weight, bias, mean, rstd, d_weight, d_bias;
   bool accumulate = false;
   float* scratch = nullptr;  // NormBackwardScratchFloats
 };

@@ -15,10 +15,12 @@ struct BackwardParams {
   const void* x;
   const void* residual;  // may be null
   void* dx;
+  void* y;  // the forward's output, written again; may be null
   const void* weight;
+  const void* bias;  // read for y, by LayerNorm
   const float* mean;
   const float* rstd;
-  std::int64_t dy_stride, x_stride, residual_stride, dx_stride;
+  std::int64_t dy_stride, x_stride, residual_stride, dx_stride, y_stride;
   std::int64_t rows;
   int cols;
   float* d_weight_partial;  // [gridDim.x, cols]
@@ -158,6 +160,12 @@ __global__ void __launch_bounds__(kBackwardThreads, 1) NormBackwardKernel(const 
         for (int i = 0; i < V; ++i) out[i] += residual[i];
       }
       StoreFloats<T, V>(static_cast<T*>(p.dx) + row * p.dx_stride + at, out);
+      if (p.y == nullptr) continue;
+      float bias[V] = {};
+      if constexpr (kLayer) Words::Load(static_cast<const T*>(p.bias) + at).Unpack(bias);
+#pragma unroll
+      for (int i = 0; i < V; ++i) out[i] = Normalized(x[i], mean, rstd, w[i], bias[i]);
+      StoreFloats<T, V>(static_cast<T*>(p.y) + row * p.y_stride + at, out);
     }
   }
   // From here on the kernel that sums the blocks may be launched; it waits for this one's end.
@@ -222,7 +230,13 @@ __global__ void PlainNormBackwardKernel(const BackwardParams p) {
       const float g = ToFloat(dy[c]) * ToFloat(weight[c]);
       float out = rstd * (g - centre - xhat * along);
       if (residual != nullptr) out += ToFloat(residual[c]);
+      const float x_value = ToFloat(x[c]);
       dx[c] = FromFloat<T>(out);
+      if (p.y == nullptr) continue;
+      float bias = 0;
+      if constexpr (kLayer) bias = ToFloat(static_cast<const T*>(p.bias)[c]);
+      static_cast<T*>(p.y)[row * p.y_stride + c] =
+          FromFloat<T>(Normalized(x_value, mean, rstd, ToFloat(weight[c]), bias));
     }
   }
 }
@@ -256,8 +270,11 @@ cudaError_t BackwardOf(cudaStream_t stream, const NormBackwardArgs& args, const 
                        unsigned blocks) {
   constexpr int kV = 16 / static_cast<int>(sizeof(T));
   VectorWidth width(kV);
-  for (const Matrix* m : {&args.dy, &args.x, &args.residual, &args.dx}) width.Take(*m);
+  for (const Matrix* m : {&args.dy, &args.x, &args.residual, &args.dx, &args.y}) {
+    width.Take(*m);
+  }
   width.Take(p.weight, sizeof(T));
+  if (p.y != nullptr && kLayer) width.Take(p.bias, sizeof(T));
   if (width.elements() == kV && p.cols / kV <= kBackwardThreads * kBackwardVectors) {
     return LaunchBackward<T, kV, kLayer>(stream, p, blocks);
   }
@@ -279,13 +296,16 @@ cudaError_t NormBackward(cudaStream_t stream, const NormBackwardArgs& args) {
                            args.x.data,
                            args.residual.empty() ? nullptr : args.residual.data,
                            args.dx.data,
+                           args.y.data,
                            args.weight.data,
+                           args.bias.data,
                            Data<const float>(args.mean),
                            Data<const float>(args.rstd),
                            args.dy.stride,
                            args.x.stride,
                            args.residual.stride,
                            args.dx.stride,
+                           args.y.stride,
                            args.x.rows,
                            static_cast<int>(args.x.cols),
                            args.scratch,

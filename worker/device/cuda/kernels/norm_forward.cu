@@ -113,7 +113,7 @@ __global__ void NormForwardKernel(const ForwardParams p) {
     float out[V];
 #pragma unroll
     for (int i = 0; i < V; ++i) {
-      out[i] = (ToFloat(value[k].at[i]) - mean) * rstd * weight[i] + bias[i];
+      out[i] = Normalized(ToFloat(value[k].at[i]), mean, rstd, weight[i], bias[i]);
     }
     StoreFloats<T, V>(y + at * V, out);
   }
@@ -152,9 +152,9 @@ __global__ void PlainNormForwardKernel(const ForwardParams p) {
   const T* weight = static_cast<const T*>(p.weight);
   T* y = static_cast<T*>(p.y) + row * p.y_stride;
   for (int c = threadIdx.x; c < p.cols; c += blockDim.x) {
-    float out = (ToFloat(x[c]) - mean) * rstd * ToFloat(weight[c]);
-    if constexpr (kLayer) out += ToFloat(static_cast<const T*>(p.bias)[c]);
-    y[c] = FromFloat<T>(out);
+    float bias = 0;
+    if constexpr (kLayer) bias = ToFloat(static_cast<const T*>(p.bias)[c]);
+    y[c] = FromFloat<T>(Normalized(ToFloat(x[c]), mean, rstd, ToFloat(weight[c]), bias));
   }
 }
 
