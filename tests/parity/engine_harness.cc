@@ -38,7 +38,8 @@ absl::StatusOr<RunResult> TrainRank(const RunOptions& options, LocalRank& rank) 
                                       ShareOf(batch.targets, plan, rank.rank),
                                       engine->EvaluationRounds(plan.input.global_batch)));
   }
-  for (const ShardTensor& tensor : engine->shard_tensors()) {
+  ASSIGN_OR_RETURN(const std::vector<ShardTensor> weights, engine->OpenWeights());
+  for (const ShardTensor& tensor : weights) {
     if (tensor.master.empty()) continue;
     const std::size_t at = result.weights.size();
     result.weights.resize(at + static_cast<std::size_t>(tensor.master.size));

@@ -137,8 +137,9 @@ TEST(Step, NonFiniteGradientLeavesTheWeightsAlone) {
   auto solo = MakeSolo(SmallPlan(Preset("llama-tiny")));
   ASSERT_TRUE(solo.ok()) << solo.status();
   Engine& engine = *solo->engine;
-  std::vector<ShardTensor> tensors = engine.shard_tensors();
-  auto* norm = static_cast<float*>(tensors.back().master.data);
+  const auto tensors = engine.OpenWeights();
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  auto* norm = static_cast<float*>(tensors->back().master.data);
   norm[0] = std::numeric_limits<float>::infinity();
   ASSERT_TRUE(engine.WeightsChanged().ok());
   const float other = norm[1];

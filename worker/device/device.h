@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,6 +35,14 @@ class Stream {
 class Event {
  public:
   virtual ~Event() = default;
+};
+
+// A sequence of work that was recorded once and is launched as a whole; it reads and writes the
+// same memory each time.
+class DeviceGraph {
+ public:
+  using Issue = std::function<absl::Status()>;
+  virtual ~DeviceGraph() = default;
 };
 
 // Owns one block of device memory.
@@ -84,6 +93,18 @@ class Device {
   // Blocks the host until everything put into `stream` has run; returns the first error of that
   // work.
   virtual absl::Status Synchronize(Stream& stream) = 0;
+
+  // CUDA graphs. A device without them refuses the calls below: UNIMPLEMENTED.
+  [[nodiscard]] virtual bool has_graphs() const { return false; }
+  // Records what `issue` puts into `stream`, without running it. `issue` may use no other stream,
+  // must not wait for the device, and has run once before, so that nothing is left to allocate.
+  virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> Capture(
+      Stream& /*stream*/, const DeviceGraph::Issue& /*issue*/) {
+    return absl::UnimplementedError("this device has no graphs");
+  }
+  virtual absl::Status Launch(DeviceGraph& /*graph*/, Stream& /*stream*/) {
+    return absl::UnimplementedError("this device has no graphs");
+  }
 
   virtual Ops& ops() = 0;
 };

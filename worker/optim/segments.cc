@@ -23,22 +23,19 @@ std::vector<DecaySegment> Pieces(const UnitPlan& unit, int rank) {
 
 }  // namespace
 
-std::vector<DecaySegment> DecaySegments(const Plan& plan, int rank, const OptimizerConfig& config) {
+std::vector<DecaySegment> DecaySegments(const UnitPlan& unit, int rank,
+                                        const OptimizerConfig& config) {
   const auto decay = static_cast<float>(config.weight_decay);
   std::vector<DecaySegment> segments;
-  for (const UnitPlan& unit : plan.units) {
-    for (DecaySegment piece : Pieces(unit, rank)) {
-      const bool is_vector = piece.weight_decay != 0;
-      piece.weight_decay = is_vector && !config.decay_vectors ? 0.0F : decay;
-      piece.begin += unit.shard_offset;
-      piece.end += unit.shard_offset;
-      const bool joins = !segments.empty() && segments.back().end == piece.begin &&
-                         segments.back().weight_decay == piece.weight_decay;
-      if (joins) {
-        segments.back().end = piece.end;
-      } else {
-        segments.push_back(piece);
-      }
+  for (DecaySegment piece : Pieces(unit, rank)) {
+    const bool is_vector = piece.weight_decay != 0;
+    piece.weight_decay = is_vector && !config.decay_vectors ? 0.0F : decay;
+    const bool joins = !segments.empty() && segments.back().end == piece.begin &&
+                       segments.back().weight_decay == piece.weight_decay;
+    if (joins) {
+      segments.back().end = piece.end;
+    } else {
+      segments.push_back(piece);
     }
   }
   return segments;

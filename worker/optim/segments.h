@@ -1,7 +1,7 @@
 #ifndef FSDPCTL_WORKER_OPTIM_SEGMENTS_H_
 #define FSDPCTL_WORKER_OPTIM_SEGMENTS_H_
 
-// Which runs of a rank's flat shard hold parameters, and how they decay. Padding is in no run.
+// Which runs of a rank's slice of a unit hold parameters, and how they decay. Padding is in no run.
 
 #include <cstdint>
 #include <vector>
@@ -12,8 +12,9 @@
 
 namespace fsdp {
 
-// Over the whole shard, ascending; neighbours with the same decay are one.
-std::vector<DecaySegment> DecaySegments(const Plan& plan, int rank, const OptimizerConfig& config);
+// Of `unit`'s slice, ascending; neighbours with the same decay are one.
+std::vector<DecaySegment> DecaySegments(const UnitPlan& unit, int rank,
+                                        const OptimizerConfig& config);
 
 struct ElementRun {
   std::int64_t begin = 0, end = 0;  // elements of the unit's slice

@@ -174,7 +174,7 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   Plan plan;
   plan.input = input;
   const bool cuda = input.device == DeviceKind::kCuda;
-  if (input.logits_chunk_bytes <= 0) plan.input.logits_chunk_bytes = (cuda ? 256 : 32) * kMiB;
+  if (input.logits_chunk_bytes <= 0) plan.input.logits_chunk_bytes = (cuda ? 1024 : 32) * kMiB;
   if (!input.context_bytes) plan.input.context_bytes = cuda ? 640 * kMiB : 0;
   plan.split = BatchSplit(input.global_batch, input.world_size, input.micro_batch);
   plan.micro_batch_tokens = plan.split.max_micro_batch() * input.sequence_length;

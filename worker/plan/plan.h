@@ -55,23 +55,22 @@ struct PlanInput {
   DeviceKind device = DeviceKind::kCpu;
   // What one rank may use; 0: unknown, nothing is refused and `auto` recomputes nothing.
   std::int64_t device_memory_bytes = 0;
-  // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, 256 MiB on CUDA.
+  // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, 1 GiB on CUDA (fewer chunks: the head's weight gradient is added up once a
+  // chunk).
   std::int64_t logits_chunk_bytes = 0;
   // Absent: estimated from the shapes. The engine asks its device.
   std::optional<ScratchSizes> scratch;
   // What the device's runtime and libraries take besides; absent: 0 on the CPU, 640 MiB on CUDA.
   std::optional<std::int64_t> context_bytes;
-  // Sustained matmul rate of one device, for predicted_step_seconds; 0: no prediction.
-  double flops_per_second = 0;
   // False gives every buffer memory of its own: the reference in tests of the overlay.
   bool overlay = true;
 };
 
 enum class MemoryKind : std::uint8_t {
-  kMaster,
+  kMaster,  // f32; beside bf16 weights the 16 bits that they lack
   kMoments,
   kGradients,       // reduced, of the shard
-  kComputeWeights,  // bf16 copy of the shard
+  kComputeWeights,  // bf16 weights of the shard
   kUnitBuffers,     // gathered weights and unreduced gradients
   kActivations,
   kLogits,
@@ -93,11 +92,19 @@ struct PlannedBuffer {
   int last_tick = 0;
 };
 
+// Index into Plan::buffers; -1: there is no such buffer.
+using BufferId = int;
+inline constexpr BufferId kNoBuffer = -1;
+
 struct UnitPlan {
   UnitSpec spec;
   ShardLayout layout;
-  // Where this unit's slice begins in the rank's flat master, m, v and gradient arrays, elements.
+  // Where this unit's slice begins in the rank's flat weight, m and v arrays, elements.
   std::int64_t shard_offset = 0;
+  // Reduced gradient of the slice in master_dtype(), from the stage's backward to the update; with
+  // several micro-batches always. No activation lives then, so they take turns. Between steps it is
+  // where the engine lays the masters out in f32 when they are kept split.
+  BufferId gradient = kNoBuffer;
 };
 
 // What a block keeps from forward to backward.
@@ -106,10 +113,6 @@ enum class KeepPolicy : std::uint8_t {
   kNoMlp,      // the MLP's first matmul is redone
   kInputOnly,  // the whole block is redone
 };
-
-// Index into Plan::buffers; -1: this stage has no such buffer.
-using BufferId = int;
-inline constexpr BufferId kNoBuffer = -1;
 
 // What backward reads of a block's forward. T tokens of a micro-batch.
 struct BlockTape {
@@ -187,8 +190,10 @@ struct Plan {
 
   // Of the rank's life: all units' slices one after the other.
   std::int64_t shard_elements = 0;
-  BufferId master = kNoBuffer, moment1 = kNoBuffer, moment2 = kNoBuffer, gradient = kNoBuffer;
-  BufferId compute_weights = kNoBuffer;  // bf16 copy of the shard; absent in f32 and f64
+  BufferId master = kNoBuffer;  // absent in bf16: there it is compute_weights and remainder
+  BufferId moment1 = kNoBuffer, moment2 = kNoBuffer;
+  BufferId compute_weights = kNoBuffer;  // bf16; absent in f32 and f64
+  BufferId remainder = kNoBuffer;        // u16, as Ops::SplitMaster
   // Where a scatter lands before it is added to the gradient, in gradient_dtype; absent when every
   // scatter can write the gradient itself.
   BufferId reduced = kNoBuffer;
@@ -215,6 +220,9 @@ struct Plan {
   [[nodiscard]] DType master_dtype() const {
     return input.parameter_dtype == DType::kF64 ? DType::kF64 : DType::kF32;
   }
+  // The f32 master is kept as bf16 weight and 16-bit remainder, exactly: 16 bytes a parameter with
+  // moments and gradient.
+  [[nodiscard]] bool split_master() const { return remainder != kNoBuffer; }
   // Norm statistics, log-sum-exp and rope tables.
   [[nodiscard]] DType stats_dtype() const { return master_dtype(); }
   // What weight gradients are written in.

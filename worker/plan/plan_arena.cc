@@ -78,11 +78,12 @@ std::string Detail(const Plan& plan, MemoryKind kind) {
   const char* wide = NameOf(plan.master_dtype());
   switch (kind) {
     case MemoryKind::kMaster:
-      return absl::StrFormat("%d x %s", n, wide);
+      return plan.split_master() ? absl::StrFormat("%d x 16 bits that bf16 weights lack", n)
+                                 : absl::StrFormat("%d x %s", n, wide);
     case MemoryKind::kMoments:
       return absl::StrFormat("2 x %d x %s", n, wide);
     case MemoryKind::kGradients:
-      return absl::StrFormat("%d x %s%s", n, wide,
+      return absl::StrFormat("of %d x %s, those that live at the peak%s", n, wide,
                              plan.reduced == kNoBuffer ? "" : ", and where a scatter lands");
     case MemoryKind::kComputeWeights:
       return absl::StrFormat("%d x bf16", n);

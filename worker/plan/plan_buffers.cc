@@ -47,13 +47,15 @@ class BufferBuilder {
   void AddShard() {
     const std::int64_t n = plan_.shard_elements;
     const auto wide = static_cast<std::int64_t>(SizeOf(plan_.master_dtype()));
-    plan_.master = Always("master", MemoryKind::kMaster, n * wide);
-    plan_.moment1 = Always("moment1", MemoryKind::kMoments, n * wide);
-    plan_.moment2 = Always("moment2", MemoryKind::kMoments, n * wide);
-    plan_.gradient = Always("gradient", MemoryKind::kGradients, n * wide);
     if (plan_.input.parameter_dtype == DType::kBf16) {
       plan_.compute_weights = Always("compute_weights", MemoryKind::kComputeWeights, n * element_);
+      plan_.remainder = Always("remainder", MemoryKind::kMaster, n * element_);
+    } else {
+      plan_.master = Always("master", MemoryKind::kMaster, n * wide);
     }
+    plan_.moment1 = Always("moment1", MemoryKind::kMoments, n * wide);
+    plan_.moment2 = Always("moment2", MemoryKind::kMoments, n * wide);
+    AddShardGradients(wide);
     const bool adds = plan_.split.num_micro_batches() > 1 || model_.tie_embeddings ||
                       plan_.gradient_dtype() != plan_.master_dtype();
     if (plan_.input.world_size > 1 && adds) {
@@ -63,6 +65,23 @@ class BufferBuilder {
       }
       plan_.reduced = Always("reduced", MemoryKind::kGradients,
                              largest * static_cast<std::int64_t>(SizeOf(plan_.gradient_dtype())));
+    }
+  }
+
+  // Activations die while these grow, unless they must last over several micro-batches.
+  void AddShardGradients(std::int64_t element) {
+    const bool always = plan_.split.num_micro_batches() > 1;
+    for (std::size_t i = 0; i < plan_.units.size(); ++i) {
+      UnitPlan& unit = plan_.units[i];
+      // A tied head's stage is the first to write the embedding's unit.
+      const bool tied = i == 0 && model_.tie_embeddings;
+      const int stage = tied ? model_.num_layers + 1 : static_cast<int>(i);
+      // Sharded, the stage's scatter writes it; alone, its weight gradients.
+      const int first = plan_.input.world_size > 1 ? clock_.backward_end(stage)
+                                                   : clock_.backward_begin(stage);
+      unit.gradient = Add(absl::StrCat(unit.spec.name, ".gradient"), MemoryKind::kGradients,
+                          unit.layout.shard_elements * element, always ? kAlways : first,
+                          always ? kAlways : clock_.total() - 1);
     }
   }
 

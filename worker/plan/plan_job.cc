@@ -5,6 +5,7 @@
 
 #include "proto/support/status.h"
 #include "worker/plan/plan.h"
+#include "worker/plan/plan_cost.h"
 
 namespace fsdp {
 namespace {
@@ -13,25 +14,11 @@ v1::PrecisionDType ToProto(DType dtype) {
   return dtype == DType::kBf16 ? v1::PRECISION_D_TYPE_BF16 : v1::PRECISION_D_TYPE_FP32;
 }
 
-// FLOPs of one rank's step that are redone in backward.
-double RecomputedFlops(const Plan& plan) {
-  const ModelConfig& model = plan.input.model;
-  const double mlp = 2.0 * static_cast<double>(model.dim * model.mlp_in_dim());
-  const double rest = 2.0 * static_cast<double>(model.dim * (model.qkv_dim() + model.q_dim())) +
-                      4.0 * static_cast<double>(model.q_dim() * plan.input.sequence_length) *
-                          (model.causal ? 0.5 : 1.0);
-  double per_token = 0;
-  for (const BlockBuffers& block : plan.blocks) {
-    if (block.keep != KeepPolicy::kAll) per_token += mlp;
-    if (block.keep == KeepPolicy::kInputOnly) per_token += rest;
-  }
-  return per_token * static_cast<double>(plan.tokens_per_step);
-}
-
+// Rates are known for bf16 on one GPU (StepRates); 0: no prediction.
 double PredictedSeconds(const Plan& plan) {
-  if (plan.input.flops_per_second <= 0) return 0;
-  return (plan.model_flops_per_step + RecomputedFlops(plan)) / plan.input.world_size /
-         plan.input.flops_per_second;
+  const bool known =
+      plan.input.device == DeviceKind::kCuda && plan.input.parameter_dtype == DType::kBf16;
+  return known ? StepSeconds(plan, H200StepRates(plan.input.model.head_dim)) : 0;
 }
 
 void AddPolicies(const Plan& plan, v1::Plan& out) {

@@ -35,6 +35,31 @@ v1::Bound BoundOf(const FamilyTotals& totals, double compute, double memory) {
 
 }  // namespace
 
+FamilyTable Difference(const FamilyTable& after, const FamilyTable& before) {
+  FamilyTable result = after;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i].seconds -= before[i].seconds;
+    result[i].launches -= before[i].launches;
+    result[i].flops -= before[i].flops;
+    result[i].bytes -= before[i].bytes;
+  }
+  return result;
+}
+
+void FamilyRecorder::Select(std::span<const KernelFamily> families) {
+  selected_ = 0;
+  for (const KernelFamily family : families) selected_ |= 1U << static_cast<unsigned>(family);
+}
+
+void FamilyRecorder::AddTable(const FamilyTable& work) {
+  for (std::size_t i = 0; i < work.size(); ++i) {
+    table_[i].seconds += work[i].seconds;
+    table_[i].launches += work[i].launches;
+    table_[i].flops += work[i].flops;
+    table_[i].bytes += work[i].bytes;
+  }
+}
+
 const char* NameOf(KernelFamily family) {
   switch (family) {
     case KernelFamily::kEmbedding:

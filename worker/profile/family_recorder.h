@@ -10,7 +10,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <functional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -51,14 +51,30 @@ struct FamilyTotals {
   double bytes = 0;
 };
 using FamilyTable = std::array<FamilyTotals, kNumKernelFamilies>;
+FamilyTable Difference(const FamilyTable& after, const FamilyTable& before);
+
+// Marks around a launch that does not run on the calling thread; who reads them adds the seconds.
+class LaunchTimer {
+ public:
+  virtual ~LaunchTimer() = default;
+  virtual absl::Status Begin() = 0;
+  virtual absl::Status End(KernelFamily family) = 0;
+};
 
 class FamilyRecorder {
  public:
-  // With `time_launches` each launch is timed on the calling thread (the CPU's compute stream runs
-  // work there and then). `settle` waits for a launch elsewhere: it makes a device's step slower
-  // and its families visible, for diagnosis.
-  explicit FamilyRecorder(bool time_launches, std::function<absl::Status()> settle = nullptr)
-      : time_launches_(time_launches), settle_(std::move(settle)) {}
+  // With `time_launches` each launch is timed on the calling thread: the CPU's compute stream runs
+  // work there and then.
+  explicit FamilyRecorder(bool time_launches) : time_launches_(time_launches) {}
+  // Null: launches that run elsewhere are counted and not timed.
+  void set_timer(LaunchTimer* timer) { timer_ = timer; }
+  [[nodiscard]] LaunchTimer* timer() const { return timer_; }
+  // Only launches of these families run, none of the others: to time them alone.
+  void Select(std::span<const KernelFamily> families);
+  void SelectAll() { selected_ = ~0U; }
+  [[nodiscard]] bool Selects(KernelFamily family) const {
+    return (selected_ >> static_cast<unsigned>(family) & 1U) != 0;
+  }
 
   void Add(KernelFamily family, double seconds, double flops, double bytes) {
     FamilyTotals& totals = table_[static_cast<std::size_t>(family)];
@@ -71,14 +87,16 @@ class FamilyRecorder {
   void AddSeconds(KernelFamily family, double seconds) {
     table_[static_cast<std::size_t>(family)].seconds += seconds;
   }
+  // Launches that were counted once before and are replayed.
+  void AddTable(const FamilyTable& work);
   [[nodiscard]] bool time_launches() const { return time_launches_; }
-  absl::Status Settle() const { return settle_ ? settle_() : absl::OkStatus(); }
   // Since creation.
   [[nodiscard]] const FamilyTable& totals() const { return table_; }
 
  private:
   bool time_launches_;
-  std::function<absl::Status()> settle_;
+  LaunchTimer* timer_ = nullptr;
+  std::uint32_t selected_ = ~0U;
   FamilyTable table_{};
 };
 
@@ -86,13 +104,17 @@ class FamilyRecorder {
 template <typename Fn>
 absl::Status Launch(FamilyRecorder& recorder, KernelFamily family, double flops, double bytes,
                     Fn&& fn) {
+  if (!recorder.Selects(family)) return absl::OkStatus();
   if (!recorder.time_launches()) {
     recorder.Add(family, 0, flops, bytes);
-    return std::forward<Fn>(fn)();
+    LaunchTimer* timer = recorder.timer();
+    absl::Status status = timer == nullptr ? absl::OkStatus() : timer->Begin();
+    if (status.ok()) status = std::forward<Fn>(fn)();
+    if (status.ok() && timer != nullptr) status = timer->End(family);
+    return status;
   }
   const auto begin = std::chrono::steady_clock::now();
   absl::Status status = std::forward<Fn>(fn)();
-  if (status.ok()) status = recorder.Settle();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   recorder.Add(family, elapsed.count(), flops, bytes);
   return status;

@@ -44,15 +44,14 @@ BufferId UnitExchange::WeightsBuffer(int stage, Pass pass) const {
 
 Vector UnitExchange::GatherSource(int unit) const {
   const UnitPlan& entry = plan_.units[static_cast<std::size_t>(unit)];
-  const bool copy = plan_.compute_weights != kNoBuffer;
-  return arena_.Elements(copy ? plan_.compute_weights : plan_.master, plan_.input.parameter_dtype,
-                         entry.shard_offset, entry.layout.shard_elements);
+  return arena_.Elements(plan_.split_master() ? plan_.compute_weights : plan_.master,
+                         plan_.input.parameter_dtype, entry.shard_offset,
+                         entry.layout.shard_elements);
 }
 
 Vector UnitExchange::GradientShard(int unit) const {
   const UnitPlan& entry = plan_.units[static_cast<std::size_t>(unit)];
-  return arena_.Elements(plan_.gradient, plan_.master_dtype(), entry.shard_offset,
-                         entry.layout.shard_elements);
+  return arena_.Elements(entry.gradient, plan_.master_dtype(), 0, entry.layout.shard_elements);
 }
 
 absl::Status UnitExchange::IssueGather(int stage, BufferId buffer) {

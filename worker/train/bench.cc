@@ -81,6 +81,11 @@ class BenchRun {
       Take(last);
     }
     Finish(before);
+    if (options_.floor) {
+      FamilyTable step = report_.families;
+      for (FamilyTotals& totals : step) totals.bytes /= static_cast<double>(options_.steps);
+      ASSIGN_OR_RETURN(report_.floor, MeasureFloor(*engine_, rank_.device, step));
+    }
     return report_;
   }
 
@@ -103,6 +108,7 @@ class BenchRun {
     EngineOptions engine;
     engine.synchronous = options_.synchronous;
     engine.time_families = options_.time_families;
+    engine.graphs = options_.graphs;
     ASSIGN_OR_RETURN(engine_,
                      Engine::Create(plan, engine, rank_.device, rank_.gather, rank_.scatter));
     RETURN_IF_ERROR(engine_->InitializeWeights(0));
@@ -138,17 +144,12 @@ class BenchRun {
     if (result.step <= options_.warmup) return;
     report_.step_seconds.push_back(result.step_seconds);
     AddPhases(result.phases, 1.0 / static_cast<double>(options_.steps), report_.phases);
+    report_.launch_gap_seconds +=
+        result.launch_gap_seconds / static_cast<double>(options_.steps);
   }
 
   void Finish(const FamilyTable& before) {
-    report_.families = engine_->families();
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      FamilyTotals& totals = report_.families[i];
-      totals.seconds -= before[i].seconds;
-      totals.launches -= before[i].launches;
-      totals.flops -= before[i].flops;
-      totals.bytes -= before[i].bytes;
-    }
+    report_.families = Difference(engine_->families(), before);
     report_.peak_bytes = static_cast<std::int64_t>(rank_.device.allocated_bytes());
     report_.device_bytes =
         backend_.used_bytes ? backend_.used_bytes(rank_.device) : PeakResidentBytes();
@@ -191,6 +192,15 @@ nlohmann::ordered_json FamiliesJson(const FamilyTable& families, std::int64_t st
         {"GB", Rounded(totals.bytes / each / 1e9, 3)}};
   }
   return json;
+}
+
+nlohmann::ordered_json FloorJson(const StepFloor& floor, double step_seconds) {
+  return {{"ms", Rounded(floor.Seconds() * 1e3, 3)},
+          {"step_over_floor", Rounded(step_seconds / floor.Seconds(), 4)},
+          {"matmul_ms", Rounded(floor.matmul_seconds * 1e3, 3)},
+          {"attention_ms", Rounded(floor.attention_seconds * 1e3, 3)},
+          {"other_GB", Rounded(floor.bytes / 1e9, 3)},
+          {"copy_TBps", Rounded(floor.copy_bytes_per_second / 1e12, 3)}};
 }
 
 absl::StatusOr<ModelConfig> BenchModel(const ToolFlags& flags) {
@@ -238,7 +248,8 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
                        {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
                         "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
                         "communicator", "communicators", "prefetch", "device"},
-                       {"json", "async", "no-reshard", "time-families", "deterministic"}));
+                       {"json", "async", "no-reshard", "time-families", "no-graphs", "floor",
+                        "deterministic"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
@@ -269,6 +280,8 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   options.num_communicators = static_cast<int>(communicators);
   options.synchronous = !flags.Has("async");
   options.time_families = flags.Has("time-families");
+  options.graphs = !flags.Has("no-graphs");
+  options.floor = flags.Has("floor");
   options.deterministic = flags.Has("deterministic");
   options.reshard_after_forward = !flags.Has("no-reshard");
   return options;
@@ -322,6 +335,8 @@ std::string BenchReport::ToJson() const {
   json["recompute"] = policy;
   json["phases"] = PhasesJson(phases);
   json["families"] = FamiliesJson(families, options.steps);
+  if (options.time_families) json["gaps_ms"] = Rounded(launch_gap_seconds * 1e3, 3);
+  if (floor) json["floor"] = FloorJson(*floor, median);
   return json.dump();
 }
 

@@ -4,6 +4,7 @@
 // Measures training steps on random tokens: `fsdp-trainer bench`. The fields of its line are those
 // of the PyTorch peer's, so that the two can be laid side by side.
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "worker/device/dtype.h"
 #include "worker/plan/model_config.h"
 #include "worker/profile/family_recorder.h"
+#include "worker/train/bench_floor.h"
 #include "worker/train/local_ranks.h"
 
 namespace fsdp {
@@ -36,6 +38,9 @@ struct BenchOptions {
   bool synchronous = true;
   // Seconds by kernel family on any device, at the price of slower steps (EngineOptions).
   bool time_families = false;
+  bool graphs = true;  // device graphs (EngineOptions)
+  // Afterwards, what the step could not go below (bench_floor.h); world size 1.
+  bool floor = false;
   bool deterministic = false;
 };
 
@@ -54,6 +59,8 @@ struct BenchReport {
   std::int64_t device_bytes = 0;   // as the device or the operating system counts them
   v1::StepPhases phases;           // mean of the measured steps
   FamilyTable families{};          // of the measured steps
+  double launch_gap_seconds = 0;   // mean of the measured steps, with time_families
+  std::optional<StepFloor> floor;
 
   [[nodiscard]] double MedianSeconds() const;
   // One line.

@@ -101,16 +101,17 @@ EngineImpl::EngineImpl(const Plan& plan, const EngineOptions& options, Device& d
       arena_memory_(std::move(arena)),
       host_memory_(std::move(host)),
       arena_(plan_, arena_memory_->data()),
-      recorder_(
-          device.kind() == DeviceKind::kCpu || options.time_families,
-          device.kind() == DeviceKind::kCpu
-              ? std::function<absl::Status()>()
-              : [&device] { return device.Synchronize(device.compute()); }),
+      recorder_(/*time_launches=*/device.kind() == DeviceKind::kCpu),
       model_(arena_, device, recorder_),
       exchange_(arena_, device, recorder_, gather, scatter, rank_),
-      segments_(DecaySegments(plan_, rank_, options.optimizer)),
+      graphs_(device, recorder_, options.graphs && !options.time_families),
       timelines_{StepTimeline(device), StepTimeline(device)},
-      evaluation_timeline_(device) {}
+      launch_timers_{EventLaunchTimer(device), EventLaunchTimer(device)},
+      evaluation_timeline_(device) {
+  for (const UnitPlan& unit : plan_.units) {
+    segments_.push_back(DecaySegments(unit, rank_, options.optimizer));
+  }
+}
 
 EngineImpl::~EngineImpl() {
   // After a failure a collective may still wait for peers that will never come.
@@ -178,8 +179,9 @@ std::vector<ShardTensor> EngineImpl::Tensors(bool gradients) const {
       const std::int64_t begin = unit.shard_offset + rows.shard_offset;
       const std::int64_t size = (rows.end - rows.begin) * parameter.row_elements();
       ShardTensor tensor{parameter.name, parameter.shape, rows.begin, rows.end, {}, {}, {}};
-      tensor.master =
-          arena_.Elements(gradients ? plan_.gradient : plan_.master, dtype, begin, size);
+      tensor.master = gradients || plan_.split_master()
+                          ? arena_.Elements(unit.gradient, dtype, rows.shard_offset, size)
+                          : arena_.Elements(plan_.master, dtype, begin, size);
       if (!gradients) {
         tensor.m = arena_.Elements(plan_.moment1, dtype, begin, size);
         tensor.v = arena_.Elements(plan_.moment2, dtype, begin, size);
@@ -190,7 +192,23 @@ std::vector<ShardTensor> EngineImpl::Tensors(bool gradients) const {
   return tensors;
 }
 
-std::vector<ShardTensor> EngineImpl::shard_tensors() { return Tensors(/*gradients=*/false); }
+Vector EngineImpl::Slice(BufferId id, DType dtype, const UnitPlan& unit) const {
+  return arena_.Elements(id, dtype, unit.shard_offset, unit.layout.shard_elements);
+}
+
+absl::StatusOr<std::vector<ShardTensor>> EngineImpl::OpenWeights() {
+  if (plan_.split_master()) {
+    for (std::size_t i = 0; i < plan_.units.size(); ++i) {
+      const UnitPlan& unit = plan_.units[i];
+      RETURN_IF_ERROR(device_.ops().JoinMaster(
+          device_.compute(), Slice(plan_.compute_weights, DType::kBf16, unit),
+          Slice(plan_.remainder, DType::kU16, unit), exchange_.GradientShard(static_cast<int>(i))));
+    }
+    RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+  }
+  return Tensors(/*gradients=*/false);
+}
+
 std::vector<ShardTensor> EngineImpl::gradient_tensors() { return Tensors(/*gradients=*/true); }
 
 absl::Status EngineImpl::FillRows(const ParameterSpec& parameter, const ShardTensor& tensor,
@@ -218,7 +236,7 @@ absl::Status EngineImpl::FillRows(const ParameterSpec& parameter, const ShardTen
 
 absl::Status EngineImpl::InitializeWeights(std::uint64_t seed) {
   std::size_t index = 0;
-  const std::vector<ShardTensor> tensors = shard_tensors();
+  const std::vector<ShardTensor> tensors = Tensors(/*gradients=*/false);
   for (const UnitPlan& unit : plan_.units) {
     for (const ParameterSpec& parameter : unit.spec.parameters) {
       RETURN_IF_ERROR(FillRows(parameter, tensors[index++], seed));
@@ -233,11 +251,14 @@ absl::Status EngineImpl::InitializeWeights(std::uint64_t seed) {
 
 absl::Status EngineImpl::WeightsChanged() {
   exchange_.InvalidateWeights();
-  if (plan_.compute_weights != kNoBuffer) {
-    const std::int64_t n = plan_.shard_elements;
-    RETURN_IF_ERROR(device_.ops().Cast(device_.compute(),
-                                       arena_.Elements(plan_.master, DType::kF32, 0, n),
-                                       arena_.Elements(plan_.compute_weights, DType::kBf16, 0, n)));
+  if (plan_.split_master()) {
+    for (std::size_t i = 0; i < plan_.units.size(); ++i) {
+      const UnitPlan& unit = plan_.units[i];
+      RETURN_IF_ERROR(device_.ops().SplitMaster(
+          device_.compute(), exchange_.GradientShard(static_cast<int>(i)),
+          Slice(plan_.compute_weights, DType::kBf16, unit),
+          Slice(plan_.remainder, DType::kU16, unit)));
+    }
   }
   return device_.Synchronize(device_.compute());
 }

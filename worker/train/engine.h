@@ -4,7 +4,7 @@
 // One rank of a sharded training run: the plan's arena, the weights' shard, and the step. Knows
 // nothing of data sources, checkpoints or the control plane.
 //
-//   Engine::Create -> InitializeWeights (or fill shard_tensors() and call WeightsChanged) ->
+//   Engine::Create -> InitializeWeights (or fill OpenWeights() and call WeightsChanged) ->
 //   Step...
 //
 // Thread rule: one thread, the device's step thread. All ranks call Create, Step and Evaluate in
@@ -36,8 +36,11 @@ struct EngineOptions {
   // True: Step waits for the device and returns its own figures. False: it returns the previous
   // step's, so that the host never waits; Flush returns the last.
   bool synchronous = true;
-  // Waits for every launch, so that families() has seconds on any device; steps get slower. On the
-  // CPU launches are timed anyway.
+  // Work of the compute stream as device graphs, where the device has them. False: launch by
+  // launch, for debugging; the same work in the same order.
+  bool graphs = true;
+  // Times every launch by events, so that families() has seconds on any device: about a microsecond
+  // a launch, and no graphs. On the CPU launches are timed anyway.
   bool time_families = false;
 };
 
@@ -59,7 +62,8 @@ struct StepResult {
   bool skipped = false;
   bool non_finite = false;
   double step_seconds = 0;
-  v1::StepPhases phases;  // of this rank
+  double launch_gap_seconds = 0;  // between launches of the compute stream, with time_families
+  v1::StepPhases phases;          // of this rank
 };
 
 struct EvaluationResult {
@@ -90,13 +94,14 @@ class Engine {
 
   // Random weights from the family's rules; the same at any world size. Moments become 0.
   virtual absl::Status InitializeWeights(std::uint64_t seed) = 0;
-  // This rank's rows of every parameter, in unit order; also those that it holds no row of. Stable
-  // for the engine's life. Whoever writes `master` calls WeightsChanged afterwards.
-  virtual std::vector<ShardTensor> shard_tensors() = 0;
-  // As shard_tensors, with the last step's summed gradient (not divided by the token count, before
-  // clipping) as `master`; m and v empty.
+  // This rank's rows of every parameter, in unit order; also those that it holds no row of. With
+  // bf16 weights the f32 masters are put together here, in the memory of the gradients: they are
+  // good until the next Step or Evaluate. Whoever writes `master` calls WeightsChanged before that.
+  virtual absl::StatusOr<std::vector<ShardTensor>> OpenWeights() = 0;
+  // As OpenWeights, with the last step's summed gradient (not divided by the token count, before
+  // clipping) as `master`; m and v empty. Good until the next Step, Evaluate or OpenWeights.
   virtual std::vector<ShardTensor> gradient_tensors() = 0;
-  // Refreshes what is derived from the masters (the bf16 copy).
+  // Takes over what was written to the masters of the last OpenWeights.
   virtual absl::Status WeightsChanged() = 0;
 
   // One optimizer step.
@@ -114,6 +119,12 @@ class Engine {
                                                     std::int64_t num_rounds) = 0;
   // Micro-batches that the largest share of `total_sequences` needs.
   [[nodiscard]] virtual std::int64_t EvaluationRounds(std::int64_t total_sequences) const = 0;
+
+  // How long the step's launches of `families` take alone, one behind the other in their order:
+  // seconds a step, the mean of `repeats`. World size 1. Weights stay; activations and gradients
+  // are spoilt.
+  virtual absl::StatusOr<double> ReplaySeconds(std::span<const KernelFamily> families,
+                                               int repeats) = 0;
 
   // Logits [S, V] f32 of one sequence, for tests of causality and for parity; world size 1 only.
   virtual absl::Status Logits(std::span<const std::int32_t> tokens, std::span<float> logits) = 0;

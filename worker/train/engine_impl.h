@@ -12,9 +12,11 @@
 #include "worker/device/ops.h"
 #include "worker/model/arena_view.h"
 #include "worker/model/transformer.h"
+#include "worker/profile/event_launch_timer.h"
 #include "worker/sharding/step_timeline.h"
 #include "worker/sharding/unit_exchange.h"
 #include "worker/train/engine.h"
+#include "worker/train/stage_graphs.h"
 
 namespace fsdp {
 
@@ -36,7 +38,7 @@ class EngineImpl final : public Engine {
   absl::Status Start();
 
   absl::Status InitializeWeights(std::uint64_t seed) override;
-  std::vector<ShardTensor> shard_tensors() override;
+  absl::StatusOr<std::vector<ShardTensor>> OpenWeights() override;
   std::vector<ShardTensor> gradient_tensors() override;
   absl::Status WeightsChanged() override;
   absl::StatusOr<StepResult> Step(const StepInput& input) override;
@@ -45,6 +47,8 @@ class EngineImpl final : public Engine {
                                             std::span<const std::int32_t> targets,
                                             std::int64_t num_rounds) override;
   [[nodiscard]] std::int64_t EvaluationRounds(std::int64_t total_sequences) const override;
+  absl::StatusOr<double> ReplaySeconds(std::span<const KernelFamily> families,
+                                       int repeats) override;
   absl::Status Logits(std::span<const std::int32_t> tokens, std::span<float> logits) override;
   [[nodiscard]] const Plan& plan() const override { return plan_; }
   [[nodiscard]] int rank() const override { return rank_; }
@@ -67,6 +71,9 @@ class EngineImpl final : public Engine {
   };
 
   [[nodiscard]] std::vector<ShardTensor> Tensors(bool gradients) const;
+  // A unit's slice of one of the plan's flat arrays.
+  [[nodiscard]] Vector Slice(BufferId id, DType dtype, const UnitPlan& unit) const;
+  absl::Status UpdateUnit(std::size_t unit, const AdamWOptions& options);
   absl::Status FillRows(const ParameterSpec& parameter, const ShardTensor& tensor,
                         std::uint64_t seed);
   absl::Status UploadRopeTables();
@@ -81,6 +88,12 @@ class EngineImpl final : public Engine {
 
   // Forward up to the head, without it. `train`: the last block's weights stay for backward.
   absl::Status ForwardBlocks(const ModelBatch& batch, bool train);
+  // The model's work of one stage, as a graph where the device has them.
+  absl::Status ForwardStage(int stage, const ModelBatch& batch, const UnitView& weights);
+  absl::Status HeadStage(const ModelBatch& batch, const UnitView& weights,
+                         const GradientTarget& gradients);
+  absl::Status BackwardStage(int stage, const ModelBatch& batch, const UnitView& weights,
+                             const GradientTarget& gradients);
   absl::Status Head(const ModelBatch& batch, std::int64_t micro_batch);
   absl::Status BackwardBlock(int stage, const ModelBatch& batch, std::int64_t micro_batch);
   absl::Status BackwardEmbed(const ModelBatch& batch, std::int64_t micro_batch);
@@ -114,8 +127,10 @@ class EngineImpl final : public Engine {
   FamilyRecorder recorder_;
   Transformer model_;
   UnitExchange exchange_;
-  std::vector<DecaySegment> segments_;
+  StageGraphs graphs_;
+  std::vector<std::vector<DecaySegment>> segments_;  // by unit
   std::array<StepTimeline, 2> timelines_;
+  std::array<EventLaunchTimer, 2> launch_timers_;
   StepTimeline evaluation_timeline_;
   std::size_t slot_ = 0;  // of the current step
   std::optional<Pending> pending_;

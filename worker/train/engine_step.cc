@@ -57,6 +57,43 @@ ModelBatch EngineImpl::BatchAt(std::int64_t first_sequence, std::int64_t sequenc
   return {part(plan_.tokens), part(plan_.targets), sequences};
 }
 
+absl::Status EngineImpl::ForwardStage(int stage, const ModelBatch& batch,
+                                      const UnitView& weights) {
+  const StageGraphs::Key key{.work = StageGraphs::Work::kForward,
+                             .stage = stage,
+                             .sequences = batch.sequences,
+                             .input = stage == 0 ? batch.tokens.data() : nullptr};
+  return graphs_.Run(key, [&] {
+    return stage == 0 ? model_.EmbedForward(batch, weights)
+                      : model_.BlockForward(stage - 1, batch, weights);
+  });
+}
+
+absl::Status EngineImpl::HeadStage(const ModelBatch& batch, const UnitView& weights,
+                                   const GradientTarget& gradients) {
+  const StageGraphs::Key key{.work = StageGraphs::Work::kHead,
+                             .stage = head_stage(),
+                             .sequences = batch.sequences,
+                             .accumulate = gradients.accumulate,
+                             .input = batch.targets.data(),
+                             .output = stats()};
+  return graphs_.Run(
+      key, [&] { return model_.HeadForwardBackward(batch, weights, gradients, stats()); });
+}
+
+absl::Status EngineImpl::BackwardStage(int stage, const ModelBatch& batch, const UnitView& weights,
+                                       const GradientTarget& gradients) {
+  const StageGraphs::Key key{.work = StageGraphs::Work::kBackward,
+                             .stage = stage,
+                             .sequences = batch.sequences,
+                             .accumulate = gradients.accumulate,
+                             .input = stage == 0 ? batch.tokens.data() : nullptr};
+  return graphs_.Run(key, [&] {
+    return stage == 0 ? model_.EmbedBackward(batch, gradients)
+                      : model_.BlockBackward(stage - 1, batch, weights, gradients);
+  });
+}
+
 absl::Status EngineImpl::ForwardBlocks(const ModelBatch& batch, bool train) {
   const bool reshard = plan_.input.reshard_after_forward;
   const bool ahead = plan_.input.prefetch > 0;
@@ -67,8 +104,7 @@ absl::Status EngineImpl::ForwardBlocks(const ModelBatch& batch, bool train) {
     if (ahead) RETURN_IF_ERROR(exchange_.Prefetch(stage + 1, Pass::kForward));
     ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(stage, Pass::kForward));
     if (batch.sequences > 0) {
-      RETURN_IF_ERROR(stage == 0 ? model_.EmbedForward(batch, weights)
-                                 : model_.BlockForward(stage - 1, batch, weights));
+      RETURN_IF_ERROR(ForwardStage(stage, batch, weights));
     }
     const bool last = stage == head_stage() - 1;
     exchange_.Release(stage, /*keep=*/!reshard || (train && last));
@@ -108,7 +144,7 @@ absl::Status EngineImpl::Head(const ModelBatch& batch, std::int64_t micro_batch)
   const bool empty = batch.sequences == 0;
   ASSIGN_OR_RETURN(const GradientTarget gradients, PrepareGradients(stage, empty, micro_batch));
   if (!empty) {
-    RETURN_IF_ERROR(model_.HeadForwardBackward(batch, weights, gradients, stats()));
+    RETURN_IF_ERROR(HeadStage(batch, weights, gradients));
   }
   exchange_.Release(stage, /*keep=*/!plan_.input.reshard_after_forward);
   return ScatterStage(stage, micro_batch);
@@ -124,7 +160,7 @@ absl::Status EngineImpl::BackwardBlock(int stage, const ModelBatch& batch,
   ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(stage, Pass::kBackward));
   const bool empty = batch.sequences == 0;
   ASSIGN_OR_RETURN(const GradientTarget gradients, PrepareGradients(stage, empty, micro_batch));
-  if (!empty) RETURN_IF_ERROR(model_.BlockBackward(stage - 1, batch, weights, gradients));
+  if (!empty) RETURN_IF_ERROR(BackwardStage(stage, batch, weights, gradients));
   exchange_.Release(stage, /*keep=*/!plan_.input.reshard_after_forward);
   return ScatterStage(stage, micro_batch);
 }
@@ -137,7 +173,7 @@ absl::Status EngineImpl::BackwardEmbed(const ModelBatch& batch, std::int64_t mic
   }
   const bool empty = batch.sequences == 0;
   ASSIGN_OR_RETURN(const GradientTarget gradients, PrepareGradients(0, empty, micro_batch));
-  if (!empty) RETURN_IF_ERROR(model_.EmbedBackward(batch, gradients));
+  if (!empty) RETURN_IF_ERROR(BackwardStage(0, batch, {}, gradients));
   return ScatterStage(0, micro_batch);
 }
 
@@ -159,26 +195,40 @@ absl::Status EngineImpl::Update(const StepInput& input) {
   UpdateScalars* update = &scalars()->update[slot_];
   RETURN_IF_ERROR(
       ops.FinishStats(compute, stats(), static_cast<float>(config.max_grad_norm), update));
-  const DType dtype = plan_.master_dtype();
-  const std::int64_t n = plan_.shard_elements;
-  const auto all = [&](BufferId id) { return arena_.Elements(id, dtype, 0, n); };
-  const Vector copy = arena_.Elements(plan_.compute_weights, DType::kBf16, 0,
-                                      plan_.compute_weights == kNoBuffer ? 0 : n);
   AdamWOptions options;
   options.lr = static_cast<float>(input.lr);
   options.beta1 = static_cast<float>(config.beta1);
   options.beta2 = static_cast<float>(config.beta2);
   options.eps = static_cast<float>(config.eps);
   options.step = input.step;
-  const auto elements = static_cast<double>(n);
-  const double bytes =
-      elements * 7 * static_cast<double>(SizeOf(dtype)) + static_cast<double>(copy.size_bytes());
-  RETURN_IF_ERROR(Launch(recorder_, KernelFamily::kOptimizer, 15 * elements, bytes, [&] {
-    return ops.AdamW(compute, all(plan_.master), all(plan_.moment1), all(plan_.moment2),
-                     all(plan_.gradient), copy, segments_, options, update);
-  }));
+  for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
+    RETURN_IF_ERROR(UpdateUnit(unit, options));
+  }
   exchange_.InvalidateWeights();
   return absl::OkStatus();
+}
+
+absl::Status EngineImpl::UpdateUnit(std::size_t unit, const AdamWOptions& options) {
+  const UnitPlan& entry = plan_.units[unit];
+  const DType dtype = plan_.master_dtype();
+  const Vector m = Slice(plan_.moment1, dtype, entry);
+  const Vector v = Slice(plan_.moment2, dtype, entry);
+  const Vector gradient = exchange_.GradientShard(static_cast<int>(unit));
+  const UpdateScalars* update = &scalars()->update[slot_];
+  // Weight, m and v are read and written, the gradient is read.
+  const double bytes = 7 * static_cast<double>(gradient.size_bytes());
+  const double flops = 15 * static_cast<double>(gradient.size);
+  return Launch(recorder_, KernelFamily::kOptimizer, flops, bytes, [&] {
+    Ops& ops = device_.ops();
+    Stream& compute = device_.compute();
+    if (!plan_.split_master()) {
+      return ops.AdamW(compute, Slice(plan_.master, dtype, entry), m, v, gradient, {},
+                       segments_[unit], options, update);
+    }
+    return ops.AdamWSplit(compute, Slice(plan_.compute_weights, DType::kBf16, entry),
+                          Slice(plan_.remainder, DType::kU16, entry), m, v, gradient,
+                          segments_[unit], options, update);
+  });
 }
 
 // The step's sums and scalars to host memory; in the copy stream when the host does not wait.
@@ -198,6 +248,9 @@ absl::Status EngineImpl::RunStep(const StepInput& input) {
   StepTimeline& timeline = timelines_[slot_];
   timeline.Begin();
   exchange_.BeginStep(&timeline);
+  if (options_.time_families && !recorder_.time_launches()) {
+    recorder_.set_timer(&launch_timers_[slot_]);
+  }
   ASSIGN_OR_RETURN(Event * begin, timeline.Mark(compute));
   RETURN_IF_ERROR(StageBatch(input.tokens, input.targets));
   RETURN_IF_ERROR(device_.Zero(stats(), sizeof(StepStats), compute));
@@ -250,6 +303,7 @@ absl::StatusOr<StepResult> EngineImpl::Collect(const Pending& pending, std::size
   phases.set_overlapped_gather_seconds(
       std::max(0.0, of(SpanKind::kGather) - of(SpanKind::kGatherWait)));
   phases.set_overlapped_scatter_seconds(std::max(0.0, of(SpanKind::kScatter) - scatter_wait));
+  ASSIGN_OR_RETURN(result.launch_gap_seconds, launch_timers_[slot].Drain(recorder_));
   recorder_.AddSeconds(KernelFamily::kGather, of(SpanKind::kGather));
   recorder_.AddSeconds(KernelFamily::kScatter, of(SpanKind::kScatter));
   return result;

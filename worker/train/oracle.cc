@@ -92,7 +92,8 @@ class OracleRun {
     report_.steps = oracle_.steps;
     // Zeroes the moments; the weights follow.
     RETURN_IF_ERROR(engine_->InitializeWeights(0));
-    for (const ShardTensor& tensor : engine_->shard_tensors()) {
+    ASSIGN_OR_RETURN(const std::vector<ShardTensor> weights, engine_->OpenWeights());
+    for (const ShardTensor& tensor : weights) {
       const std::vector<float>& values = oracle_.initial.at(tensor.name);
       RETURN_IF_ERROR(rank_.device.Copy(
           tensor.master.data, values.data() + tensor.row_begin * tensor.row_elements(),
@@ -181,9 +182,9 @@ class OracleRun {
   }
 
   absl::Status CompareFinal() {
-    ASSIGN_OR_RETURN(
-        const std::vector<Distance> distances,
-        Distances(engine_->shard_tensors(), oracle_.final, 1, /*skip_key_biases=*/true));
+    ASSIGN_OR_RETURN(const std::vector<ShardTensor> weights, engine_->OpenWeights());
+    ASSIGN_OR_RETURN(const std::vector<Distance> distances,
+                     Distances(weights, oracle_.final, 1, /*skip_key_biases=*/true));
     Worst(distances, report_.final_tensor_error, report_.worst_final);
     report_.final_error = distances.back().relative();
     return absl::OkStatus();

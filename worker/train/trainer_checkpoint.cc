@@ -36,7 +36,7 @@ absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
   TrainingPosition at;
   const std::string& init_from = setup_.spec().model().init_from();
   if (!setup_.resume_directory.empty()) {
-    const std::vector<ShardTensor> tensors = engine_.shard_tensors();
+    ASSIGN_OR_RETURN(const std::vector<ShardTensor> tensors, engine_.OpenWeights());
     absl::StatusOr<Manifest> manifest =
         LoadCheckpoint(store_, setup_.resume_directory, tensors, device_);
     if (!manifest.ok()) return Checkpoint(manifest.status());
@@ -50,7 +50,7 @@ absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
   // Moments start at zero either way.
   RETURN_IF_ERROR(engine_.InitializeWeights(setup_.spec().train().seed()));
   if (init_from.empty()) return at;
-  const std::vector<ShardTensor> tensors = engine_.shard_tensors();
+  ASSIGN_OR_RETURN(const std::vector<ShardTensor> tensors, engine_.OpenWeights());
   RETURN_IF_ERROR(
       Checkpoint(Annotate(LoadWeights(store_, init_from, tensors, device_), "model.initFrom")));
   RETURN_IF_ERROR(engine_.WeightsChanged());
@@ -100,7 +100,7 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
   const std::int64_t epoch = setup_.assignment.key().epoch();
   const std::string directory =
       absl::StrCat(setup_.checkpoint_root, "/", StepDirectoryName(at.step, epoch));
-  const std::vector<ShardTensor> tensors = engine_.shard_tensors();
+  ASSIGN_OR_RETURN(const std::vector<ShardTensor> tensors, engine_.OpenWeights());
   const absl::StatusOr<ManifestFile> mine =
       WriteShard(store_, directory, setup_.rank(), tensors, device_);
   if (mine.ok()) {

@@ -15,6 +15,8 @@ namespace {
 
 using StreamHandle = UniqueHandle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+using GraphHandle = UniqueHandle<cudaGraph_t, cudaGraphDestroy>;
+using GraphExecHandle = UniqueHandle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 class CudaStream final : public Stream {
  public:
@@ -24,6 +26,11 @@ class CudaStream final : public Stream {
 class CudaEvent final : public Event {
  public:
   EventHandle handle;
+};
+
+class CudaGraph final : public DeviceGraph {
+ public:
+  GraphExecHandle handle;
 };
 
 template <auto Free>
@@ -143,6 +150,30 @@ class CudaDevice final : public Device {
 
   absl::Status Synchronize(Stream& stream) override {
     FSDP_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(CudaStreamOf(stream)));
+    return absl::OkStatus();
+  }
+
+  bool has_graphs() const override { return true; }
+
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> Capture(Stream& stream,
+                                                       const DeviceGraph::Issue& issue) override {
+    // Other threads (a communicator's watch) may go on calling CUDA.
+    FSDP_RETURN_IF_CUDA_ERROR(
+        cudaStreamBeginCapture(CudaStreamOf(stream), cudaStreamCaptureModeThreadLocal));
+    const absl::Status issued = issue();
+    GraphHandle graph;
+    const cudaError_t ended = cudaStreamEndCapture(CudaStreamOf(stream), graph.receive());
+    RETURN_IF_ERROR(issued);
+    FSDP_RETURN_IF_CUDA_ERROR(ended);
+    auto result = std::make_unique<CudaGraph>();
+    FSDP_RETURN_IF_CUDA_ERROR(cudaGraphInstantiate(result->handle.receive(), graph.get(), 0));
+    FSDP_RETURN_IF_CUDA_ERROR(cudaGraphUpload(result->handle.get(), CudaStreamOf(stream)));
+    return result;
+  }
+
+  absl::Status Launch(DeviceGraph& graph, Stream& stream) override {
+    FSDP_RETURN_IF_CUDA_ERROR(
+        cudaGraphLaunch(static_cast<CudaGraph&>(graph).handle.get(), CudaStreamOf(stream)));
     return absl::OkStatus();
   }
 

@@ -122,14 +122,16 @@ TEST(Segments, CoverEveryParameterOnceAndNoPadding) {
       config.decay_vectors = decay_vectors;
       std::int64_t decayed = 0, others = 0;
       for (int rank = 0; rank < world; ++rank) {
-        std::int64_t end = 0;
-        for (const DecaySegment& segment : DecaySegments(plan, rank, config)) {
-          EXPECT_GE(segment.begin, end);
-          EXPECT_LT(segment.begin, segment.end);
-          end = segment.end;
-          (segment.weight_decay > 0 ? decayed : others) += segment.end - segment.begin;
+        for (const UnitPlan& unit : plan.units) {
+          std::int64_t end = 0;
+          for (const DecaySegment& segment : DecaySegments(unit, rank, config)) {
+            EXPECT_GE(segment.begin, end);
+            EXPECT_LT(segment.begin, segment.end);
+            end = segment.end;
+            (segment.weight_decay > 0 ? decayed : others) += segment.end - segment.begin;
+          }
+          EXPECT_LE(end, unit.layout.shard_elements);
         }
-        EXPECT_LE(end, plan.shard_elements);
       }
       EXPECT_EQ(decayed + others, plan.parameters);
       // Five norms of 64.
