@@ -103,7 +103,8 @@ TEST_P(FiniteDifferenceTest, WholeModelGradientAgrees) {
       };
       const double difference = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * kStep);
       values[j] = value;
-      EXPECT_NEAR(gradient[j], difference, 1e-7 * largest) << (*weights)[i].name << " element " << j;
+      EXPECT_NEAR(gradient[j], difference, 1e-7 * largest)
+          << (*weights)[i].name << " element " << j;
     }
   }
 }

@@ -98,19 +98,21 @@ absl::Status Transformer::Norm(const NormRoles& roles, const UnitView& weights, 
 absl::Status Transformer::NormBackward(const NormRoles& roles, const UnitView& weights,
                                        const GradientTarget& gradients, const Matrix& dy,
                                        const Matrix& x, const Matrix& residual, const Matrix& dx,
-                                       BufferId stats, std::span<std::byte> scratch) {
-  const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dx) + BytesOf(residual);
+                                       const Matrix& y, BufferId stats,
+                                       std::span<std::byte> scratch) {
+  const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dx) + BytesOf(residual) + BytesOf(y);
   return Run(KernelFamily::kNorm, 11.0 * static_cast<double>(x.rows * x.cols), bytes, [&] {
     const Vector rstd = arena_.Stats(stats, x.rows);
     const Vector weight = weights.Values(roles.weight);
     const Vector d_weight = gradients.view.Values(roles.weight);
     if (model_.norm == NormKind::kRms) {
-      return ops_.RmsNormBackward(stream_, dy, x, weight, rstd, residual, dx, {}, d_weight,
+      return ops_.RmsNormBackward(stream_, dy, x, weight, rstd, residual, dx, y, d_weight,
                                   gradients.accumulate, scratch);
     }
-    return ops_.LayerNormBackward(stream_, dy, x, weight, {}, arena_.Stats(stats, x.rows, x.rows),
-                                  rstd, residual, dx, {}, d_weight,
-                                  gradients.view.Values(roles.bias), gradients.accumulate, scratch);
+    return ops_.LayerNormBackward(stream_, dy, x, weight, weights.Values(roles.bias),
+                                  arena_.Stats(stats, x.rows, x.rows), rstd, residual, dx, y,
+                                  d_weight, gradients.view.Values(roles.bias), gradients.accumulate,
+                                  scratch);
   });
 }
 
@@ -128,6 +130,18 @@ absl::Status Transformer::EmbedForward(const ModelBatch& batch, const UnitView& 
   });
 }
 
+absl::Status Transformer::Rope(const Matrix& qkv, const AttentionShape& shape, bool inverse) {
+  if (model_.position != PositionKind::kRope) return absl::OkStatus();
+  const auto table = [&](BufferId id) {
+    return Matrix::Packed(arena_.Address(id), plan_.stats_dtype(), shape.seq, shape.head_dim / 2);
+  };
+  return Run(KernelFamily::kRope, 3.0 * static_cast<double>(qkv.rows * qkv.cols), 2 * BytesOf(qkv),
+             [&] {
+               return ops_.Rope(stream_, qkv, shape, table(plan_.rope_cos), table(plan_.rope_sin),
+                                inverse);
+             });
+}
+
 absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffers::Work& work,
                                         const ModelBatch& batch, const UnitView& weights,
                                         const Matrix& x, const Matrix& delta, const Matrix& sum) {
@@ -139,17 +153,7 @@ absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffer
                        tape.norm1_stats));
   RETURN_IF_ERROR(Linear(KernelFamily::kMatMulQkv, normed, weights.Weight(Role::kQkvWeight),
                          model_.weights_in_out, weights.Values(Role::kQkvBias), qkv));
-  if (model_.position == PositionKind::kRope) {
-    const std::int64_t rows = plan_.input.sequence_length;
-    const std::int64_t pairs = model_.head_dim / 2;
-    const Matrix cos =
-        Matrix::Packed(arena_.Address(plan_.rope_cos), plan_.stats_dtype(), rows, pairs);
-    const Matrix sin =
-        Matrix::Packed(arena_.Address(plan_.rope_sin), plan_.stats_dtype(), rows, pairs);
-    RETURN_IF_ERROR(
-        Run(KernelFamily::kRope, 3.0 * static_cast<double>(qkv.rows * qkv.cols), 2 * BytesOf(qkv),
-            [&] { return ops_.Rope(stream_, qkv, shape, cos, sin, /*inverse=*/false); }));
-  }
+  RETURN_IF_ERROR(Rope(qkv, shape, /*inverse=*/false));
   const double flops = 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
                        static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
   RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, BytesOf(qkv) + BytesOf(attn), [&] {

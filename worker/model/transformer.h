@@ -106,10 +106,11 @@ class Transformer {
   // y = norm(x + delta), the sum to `sum`; `stats` keeps what backward needs.
   absl::Status Norm(const NormRoles& roles, const UnitView& weights, const Matrix& x,
                     const Matrix& delta, const Matrix& sum, const Matrix& y, BufferId stats);
+  // dx = residual + the gradient; `y`, where given, gets the norm's output again.
   absl::Status NormBackward(const NormRoles& roles, const UnitView& weights,
                             const GradientTarget& gradients, const Matrix& dy, const Matrix& x,
-                            const Matrix& residual, const Matrix& dx, BufferId stats,
-                            std::span<std::byte> scratch);
+                            const Matrix& residual, const Matrix& dx, const Matrix& y,
+                            BufferId stats, std::span<std::byte> scratch);
 
   // Norm 1, q k v and attention up to its output projection.
   absl::Status AttentionHalf(const BlockTape& tape, const BlockBuffers::Work& work,
@@ -117,8 +118,12 @@ class Transformer {
                              const Matrix& delta, const Matrix& sum);
   absl::Status MlpIn(const Matrix& normed, const UnitView& weights, const Matrix& out);
   absl::Status Activation(const Matrix& in, const Matrix& out);
-  absl::Status ActivationBackward(const Matrix& d_out, const Matrix& in, const Matrix& d_in);
+  // Also gives the activation's output again, in `out`.
+  absl::Status ActivationBackward(const Matrix& d_out, const Matrix& in, const Matrix& d_in,
+                                  const Matrix& out);
+  absl::Status Rope(const Matrix& qkv, const AttentionShape& shape, bool inverse);
 
+  // What the block's policy did not keep.
   absl::Status RedoForward(const BlockBuffers& block, const ModelBatch& batch,
                            const UnitView& weights);
   absl::Status MlpBackward(const BlockBuffers& block, const ModelBatch& batch,

@@ -8,18 +8,19 @@
 namespace fsdp {
 
 absl::Status Transformer::ActivationBackward(const Matrix& d_out, const Matrix& in,
-                                             const Matrix& d_in) {
-  return Run(KernelFamily::kActivation, 12.0 * static_cast<double>(d_out.rows * d_out.cols),
-             BytesOf(in) + BytesOf(d_out) + BytesOf(d_in), [&] {
+                                             const Matrix& d_in, const Matrix& out) {
+  const double bytes = BytesOf(in) + BytesOf(d_out) + BytesOf(d_in) + BytesOf(out);
+  return Run(KernelFamily::kActivation, 14.0 * static_cast<double>(d_out.rows * d_out.cols), bytes,
+             [&] {
                switch (model_.mlp) {
                  case MlpKind::kSwiGlu:
-                   return ops_.SwiGluBackward(stream_, d_out, in, d_in, {});
+                   return ops_.SwiGluBackward(stream_, d_out, in, d_in, out);
                  case MlpKind::kGelu:
-                   return ops_.GeluBackward(stream_, d_out, in, d_in, {});
+                   return ops_.GeluBackward(stream_, d_out, in, d_in, out);
                  case MlpKind::kSilu:
                    break;
                }
-               return ops_.SiluBackward(stream_, d_out, in, d_in, {});
+               return ops_.SiluBackward(stream_, d_out, in, d_in, out);
              });
 }
 
@@ -45,12 +46,13 @@ absl::Status Transformer::HeadForwardBackward(const ModelBatch& batch, const Uni
   }
   if (!model_.final_norm) return absl::OkStatus();
   return NormBackward({Role::kFinalNormWeight, Role::kFinalNormBias}, weights, gradients, d_input,
-                      Act(plan_.head.x, batch, model_.dim), {}, d_x, plan_.head.norm_stats,
+                      Act(plan_.head.x, batch, model_.dim), {}, d_x, {}, plan_.head.norm_stats,
                       arena_.Bytes(plan_.head.scratch));
 }
 
 absl::Status Transformer::RedoForward(const BlockBuffers& block, const ModelBatch& batch,
                                       const UnitView& weights) {
+  if (block.keep == KeepPolicy::kAll) return absl::OkStatus();
   const BlockTape& tape = block.backward;
   const BlockBuffers::Work& work = block.backward_work;
   const std::int64_t d = model_.dim;
@@ -68,9 +70,7 @@ absl::Status Transformer::RedoForward(const BlockBuffers& block, const ModelBatc
   } else {
     RETURN_IF_ERROR(Norm(norm2, weights, x2, {}, {}, normed2, tape.norm2_stats));
   }
-  const Matrix mlp_in = Act(tape.mlp_in, batch, model_.mlp_in_dim());
-  if (block.keep != KeepPolicy::kAll) RETURN_IF_ERROR(MlpIn(normed2, weights, mlp_in));
-  return Activation(mlp_in, Act(work.act, batch, model_.mlp_dim));
+  return MlpIn(normed2, weights, Act(tape.mlp_in, batch, model_.mlp_in_dim()));
 }
 
 // From the block's output gradient in d_x to the gradient at x2, also in d_x.
@@ -79,29 +79,30 @@ absl::Status Transformer::MlpBackward(const BlockBuffers& block, const ModelBatc
   const BlockTape& tape = block.backward;
   const bool in_out = model_.weights_in_out;
   const bool accumulate = gradients.accumulate;
-  const std::span<std::byte> scratch = arena_.Bytes(block.backward_work.scratch);
-  const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
-  const Matrix act = Act(block.backward_work.act, batch, model_.mlp_dim);
-  const Matrix d_act = Act(block.d_act, batch, model_.mlp_dim);
+  const std::span<std::byte> scratch = arena_.Bytes(block.sum_scratch);
   const auto family = KernelFamily::kMatMulMlp;
-  RETURN_IF_ERROR(LinearWeightGrad(family, d_x, act, gradients.view.Weight(Role::kMlpOutWeight),
-                                   in_out, accumulate));
-  RETURN_IF_ERROR(BiasGrad(d_x, gradients.view.Values(Role::kMlpOutBias), accumulate, scratch));
+  const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
+  const Matrix d_act = Act(block.d_act, batch, model_.mlp_dim);
   RETURN_IF_ERROR(LinearInputGrad(family, d_x, weights.Weight(Role::kMlpOutWeight), in_out, d_act));
 
   const Matrix d_mlp_in = Act(block.d_mlp_in, batch, model_.mlp_in_dim());
+  const Matrix act = Act(block.act, batch, model_.mlp_dim);
   RETURN_IF_ERROR(
-      ActivationBackward(d_act, Act(tape.mlp_in, batch, model_.mlp_in_dim()), d_mlp_in));
+      ActivationBackward(d_act, Act(tape.mlp_in, batch, model_.mlp_in_dim()), d_mlp_in, act));
+  RETURN_IF_ERROR(LinearWeightGrad(family, d_x, act, gradients.view.Weight(Role::kMlpOutWeight),
+                                   in_out, accumulate));
+  RETURN_IF_ERROR(BiasGrad(d_x, gradients.view.Values(Role::kMlpOutBias), accumulate, scratch));
 
   const Matrix d_normed = Act(block.d_normed2, batch, model_.dim);
-  RETURN_IF_ERROR(LinearWeightGrad(family, d_mlp_in,
-                                   Act(block.backward_work.normed2, batch, model_.dim),
-                                   gradients.view.Weight(Role::kMlpInWeight), in_out, accumulate));
-  RETURN_IF_ERROR(BiasGrad(d_mlp_in, gradients.view.Values(Role::kMlpInBias), accumulate, scratch));
   RETURN_IF_ERROR(
       LinearInputGrad(family, d_mlp_in, weights.Weight(Role::kMlpInWeight), in_out, d_normed));
-  return NormBackward({Role::kNorm2Weight, Role::kNorm2Bias}, weights, gradients, d_normed,
-                      Act(tape.x2, batch, model_.dim), d_x, d_x, tape.norm2_stats, scratch);
+  const Matrix& normed = d_normed;
+  RETURN_IF_ERROR(NormBackward({Role::kNorm2Weight, Role::kNorm2Bias}, weights, gradients, d_normed,
+                               Act(tape.x2, batch, model_.dim), d_x, d_x, normed, tape.norm2_stats,
+                               scratch));
+  RETURN_IF_ERROR(LinearWeightGrad(family, d_mlp_in, normed,
+                                   gradients.view.Weight(Role::kMlpInWeight), in_out, accumulate));
+  return BiasGrad(d_mlp_in, gradients.view.Values(Role::kMlpInBias), accumulate, scratch);
 }
 
 // From the gradient at x2 to that at the block's input, both in d_x.
@@ -111,10 +112,9 @@ absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const Mod
   const BlockTape& tape = block.backward;
   const bool in_out = model_.weights_in_out;
   const bool accumulate = gradients.accumulate;
-  const std::span<std::byte> scratch = arena_.Bytes(block.backward_work.scratch);
+  const std::span<std::byte> scratch = arena_.Bytes(block.sum_scratch);
   const AttentionShape shape = Attention(batch);
   const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
-  const Matrix x = Act(block.x, batch, model_.dim);
   const Matrix attn = Act(tape.attn, batch, model_.q_dim());
   const Matrix d_attn = Act(block.d_attn, batch, model_.q_dim());
   RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulAttnOut, d_x, attn,
@@ -131,29 +131,20 @@ absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const Mod
   RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, 2 * BytesOf(qkv) + 2 * BytesOf(attn), [&] {
     return ops_.AttentionBackward(stream_, d_attn, qkv, attn,
                                   arena_.Stats(tape.lse, attn.rows * model_.num_heads), shape,
-                                  d_qkv, scratch);
+                                  d_qkv, arena_.Bytes(block.attention_scratch));
   }));
-  if (model_.position == PositionKind::kRope) {
-    const std::int64_t rows = plan_.input.sequence_length;
-    const std::int64_t pairs = model_.head_dim / 2;
-    const Matrix cos =
-        Matrix::Packed(arena_.Address(plan_.rope_cos), plan_.stats_dtype(), rows, pairs);
-    const Matrix sin =
-        Matrix::Packed(arena_.Address(plan_.rope_sin), plan_.stats_dtype(), rows, pairs);
-    RETURN_IF_ERROR(
-        Run(KernelFamily::kRope, 3.0 * static_cast<double>(qkv.rows * qkv.cols), 2 * BytesOf(qkv),
-            [&] { return ops_.Rope(stream_, d_qkv, shape, cos, sin, /*inverse=*/true); }));
-  }
-  const NormRoles norm1{Role::kNorm1Weight, Role::kNorm1Bias};
-  const Matrix normed = Act(block.normed1, batch, model_.dim);
+  RETURN_IF_ERROR(Rope(d_qkv, shape, /*inverse=*/true));
+
   const Matrix d_normed = Act(block.d_normed1, batch, model_.dim);
-  RETURN_IF_ERROR(Norm(norm1, weights, x, {}, {}, normed, tape.norm1_stats));
-  RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulQkv, d_qkv, normed,
-                                   gradients.view.Weight(Role::kQkvWeight), in_out, accumulate));
-  RETURN_IF_ERROR(BiasGrad(d_qkv, gradients.view.Values(Role::kQkvBias), accumulate, scratch));
   RETURN_IF_ERROR(LinearInputGrad(KernelFamily::kMatMulQkv, d_qkv, weights.Weight(Role::kQkvWeight),
                                   in_out, d_normed));
-  return NormBackward(norm1, weights, gradients, d_normed, x, d_x, d_x, tape.norm1_stats, scratch);
+  const Matrix& normed = d_normed;
+  RETURN_IF_ERROR(NormBackward({Role::kNorm1Weight, Role::kNorm1Bias}, weights, gradients, d_normed,
+                               Act(block.x, batch, model_.dim), d_x, d_x, normed, tape.norm1_stats,
+                               scratch));
+  RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulQkv, d_qkv, normed,
+                                   gradients.view.Weight(Role::kQkvWeight), in_out, accumulate));
+  return BiasGrad(d_qkv, gradients.view.Values(Role::kQkvBias), accumulate, scratch);
 }
 
 absl::Status Transformer::BlockBackward(int layer, const ModelBatch& batch, const UnitView& weights,

@@ -55,8 +55,8 @@ struct PlanInput {
   DeviceKind device = DeviceKind::kCpu;
   // What one rank may use; 0: unknown, nothing is refused and `auto` recomputes nothing.
   std::int64_t device_memory_bytes = 0;
-  // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, 1 GiB on CUDA (fewer chunks: the head's weight gradient is added up once a
-  // chunk).
+  // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, 1 GiB on CUDA (fewer chunks: the
+  // head's weight gradient is added up once a chunk).
   std::int64_t logits_chunk_bytes = 0;
   // Absent: estimated from the shapes. The engine asks its device.
   std::optional<ScratchSizes> scratch;
@@ -132,22 +132,24 @@ struct BlockBuffers {
   // into which backward redoes the work.
   BlockTape forward, backward;
   BufferId delta = kNoBuffer;  // [T, D] the MLP's output, added by the next stage
-  // Work of forward, and of backward where it redoes attention.
+  // Work of forward, and of backward where it redoes the block or its MLP.
   struct Work {
     BufferId normed1 = kNoBuffer;   // [T, D]
     BufferId attn_out = kNoBuffer;  // [T, D]
     BufferId normed2 = kNoBuffer;   // [T, D]
     BufferId act = kNoBuffer;       // [T, F]
-    BufferId scratch = kNoBuffer;
+    BufferId scratch = kNoBuffer;   // of attention
   } forward_work, backward_work;
-  // Gradients.
+  BufferId attention_scratch = kNoBuffer;  // of its backward
+  BufferId sum_scratch = kNoBuffer;        // of sums over rows: norm and bias gradients
+  // Gradients; those of a normalisation's output become that output again.
   BufferId d_act = kNoBuffer;      // [T, F]
   BufferId d_mlp_in = kNoBuffer;   // [T, 2F or F]; aliases mlp_in (SwiGLU) or d_act
-  BufferId d_normed2 = kNoBuffer;  // [T, D]
+  BufferId act = kNoBuffer;        // [T, F]; aliases the other one of the two
+  BufferId d_normed2 = kNoBuffer;  // [T, D], then normed2
   BufferId d_attn = kNoBuffer;     // [T, Hq Dh]
   BufferId d_qkv = kNoBuffer;      // [T, (Hq+2Hkv)Dh]
-  BufferId normed1 = kNoBuffer;    // [T, D] redone for the weight gradient
-  BufferId d_normed1 = kNoBuffer;  // [T, D]
+  BufferId d_normed1 = kNoBuffer;  // [T, D], then normed1
 };
 
 struct HeadBuffers {

@@ -77,8 +77,8 @@ class BufferBuilder {
       const bool tied = i == 0 && model_.tie_embeddings;
       const int stage = tied ? model_.num_layers + 1 : static_cast<int>(i);
       // Sharded, the stage's scatter writes it; alone, its weight gradients.
-      const int first = plan_.input.world_size > 1 ? clock_.backward_end(stage)
-                                                   : clock_.backward_begin(stage);
+      const int first =
+          plan_.input.world_size > 1 ? clock_.backward_end(stage) : clock_.backward_begin(stage);
       unit.gradient = Add(absl::StrCat(unit.spec.name, ".gradient"), MemoryKind::kGradients,
                           unit.layout.shard_elements * element, always ? kAlways : first,
                           always ? kAlways : clock_.total() - 1);
@@ -174,6 +174,11 @@ class BufferBuilder {
                last);
   }
 
+  BufferId Scratch(const char* name, std::int64_t bytes, int first, int last) {
+    return Add(absl::StrCat("layers.", layer_, ".", name), MemoryKind::kWorkspace, bytes, first,
+               last);
+  }
+
   [[nodiscard]] std::int64_t Rows(std::int64_t columns) const {
     return tokens_ * columns * element_;
   }
@@ -205,8 +210,9 @@ class BufferBuilder {
                     until(keep_attention, kBwdNorm2, kForwardTicks));
     tape.norm2_stats = Block("norm2_stats", NormStats(), f + kFwdNorm2,
                              until(keep_attention, kBwdNorm2, kFwdNorm2));
-    tape.mlp_in = Block("mlp_in", Rows(model_.mlp_in_dim()), f + kFwdMlpIn,
-                        until(keep_mlp, swiglu ? kBwdMlpIn : kBwdActivation, kFwdActivation));
+    tape.mlp_in =
+        Block("mlp_in", Rows(model_.mlp_in_dim()), f + kFwdMlpIn,
+              until(keep_mlp, swiglu ? kBwdMlpInWeight : kBwdMlpOutWeight, kFwdActivation));
   }
 
   void AddBackwardTape(BlockBuffers& block, int b) {
@@ -215,7 +221,7 @@ class BufferBuilder {
     if (block.keep == KeepPolicy::kAll) return;
     const bool swiglu = model_.mlp == MlpKind::kSwiGlu;
     tape.mlp_in = Block("mlp_in.redo", Rows(model_.mlp_in_dim()), b + kBwdMlpInRedo,
-                        b + (swiglu ? kBwdMlpIn : kBwdActivation));
+                        b + (swiglu ? kBwdMlpInWeight : kBwdMlpOutWeight));
     if (block.keep == KeepPolicy::kNoMlp) return;
     tape.norm1_stats = Block("norm1_stats.redo", NormStats(), b + kBwdNorm1Redo, b + kBwdNorm1);
     tape.qkv = Block("qkv.redo", Rows(model_.qkv_dim()), b + kBwdQkvRedo, b + kBwdAttention);
@@ -231,8 +237,8 @@ class BufferBuilder {
     work.attn_out = Block("attn_out.fwd", Rows(model_.dim), f + kFwdAttnOut, f + kFwdNorm2);
     work.normed2 = Block("normed2.fwd", Rows(model_.dim), f + kFwdNorm2, f + kFwdMlpIn);
     work.act = Block("act.fwd", Rows(model_.mlp_dim), f + kFwdActivation, f + kFwdMlpOut);
-    work.scratch = Add(absl::StrCat("layers.", layer_, ".scratch.fwd"), MemoryKind::kWorkspace,
-                       scratch_.attention_forward_bytes, f + kFwdAttention, f + kFwdAttention);
+    work.scratch = Scratch("attention_scratch.fwd", scratch_.attention_forward_bytes,
+                           f + kFwdAttention, f + kFwdAttention);
     block.delta = Block("delta", Rows(model_.dim), f + kFwdMlpOut, f + kForwardTicks);
   }
 
@@ -243,22 +249,27 @@ class BufferBuilder {
       work.attn_out =
           Block("attn_out.redo", Rows(model_.dim), b + kBwdAttnOutRedo, b + kBwdNorm2Redo);
     }
-    work.normed2 = Block("normed2.bwd", Rows(model_.dim), b + kBwdNorm2Redo, b + kBwdMlpIn);
-    work.act = Block("act.bwd", Rows(model_.mlp_dim), b + kBwdActivationRedo, b + kBwdMlpOut);
-    const std::int64_t scratch = std::max(
-        {scratch_.attention_backward_bytes, scratch_.norm_backward_bytes, scratch_.column_sum_bytes,
-         block.keep == KeepPolicy::kInputOnly ? scratch_.attention_forward_bytes : 0});
-    work.scratch = Add(absl::StrCat("layers.", layer_, ".scratch.bwd"), MemoryKind::kWorkspace,
-                       scratch, b, b + kBwdNorm1);
+    if (block.keep != KeepPolicy::kAll) {
+      work.normed2 = Block("normed2.redo", Rows(model_.dim), b + kBwdNorm2Redo, b + kBwdMlpInRedo);
+    }
+    if (block.keep == KeepPolicy::kInputOnly) {
+      work.scratch = Scratch("attention_scratch.redo", scratch_.attention_forward_bytes,
+                             b + kBwdAttentionRedo, b + kBwdAttentionRedo);
+    }
+    block.attention_scratch = Scratch("attention_scratch.bwd", scratch_.attention_backward_bytes,
+                                      b + kBwdAttention, b + kBwdAttention);
+    block.sum_scratch =
+        Scratch("sum_scratch", std::max(scratch_.norm_backward_bytes, scratch_.column_sum_bytes),
+                b + kBwdMlpOutWeight, b + kBwdQkvWeight);
     const bool swiglu = model_.mlp == MlpKind::kSwiGlu;
     block.d_act = Block("d_act", Rows(model_.mlp_dim), b + kBwdMlpOut,
-                        b + (swiglu ? kBwdActivation : kBwdMlpIn));
+                        b + (swiglu ? kBwdMlpOutWeight : kBwdMlpInWeight));
     block.d_mlp_in = swiglu ? block.backward.mlp_in : block.d_act;
-    block.d_normed2 = Block("d_normed2", Rows(model_.dim), b + kBwdMlpIn, b + kBwdNorm2);
+    block.act = swiglu ? block.d_act : block.backward.mlp_in;
+    block.d_normed2 = Block("d_normed2", Rows(model_.dim), b + kBwdMlpIn, b + kBwdMlpInWeight);
     block.d_attn = Block("d_attn", Rows(model_.q_dim()), b + kBwdAttnOut, b + kBwdAttention);
-    block.d_qkv = Block("d_qkv", Rows(model_.qkv_dim()), b + kBwdAttention, b + kBwdQkv);
-    block.normed1 = Block("normed1.bwd", Rows(model_.dim), b + kBwdNormedRedo, b + kBwdQkv);
-    block.d_normed1 = Block("d_normed1", Rows(model_.dim), b + kBwdQkv, b + kBwdNorm1);
+    block.d_qkv = Block("d_qkv", Rows(model_.qkv_dim()), b + kBwdAttention, b + kBwdQkvWeight);
+    block.d_normed1 = Block("d_normed1", Rows(model_.dim), b + kBwdQkv, b + kBwdQkvWeight);
   }
 
   void AddBlock(int layer, KeepPolicy keep) {

@@ -166,8 +166,7 @@ double StepSeconds(const Plan& plan, const StepRates& rates) {
                          static_cast<double>(cost.launches) * rates.launch_seconds;
   const double update = cost.optimizer_bytes / rates.optimizer_bytes_per_second;
   if (plan.input.world_size == 1) return compute + update;
-  const double moved =
-      (cost.gather_bytes + cost.scatter_bytes) / rates.collective_bytes_per_second;
+  const double moved = (cost.gather_bytes + cost.scatter_bytes) / rates.collective_bytes_per_second;
   // The first gather and the last two scatters have nothing to hide behind.
   const auto stages = static_cast<double>(plan.stages.size());
   const double edge = moved / stages;

@@ -20,8 +20,10 @@ enum ForwardTick : int {
   kFwdMlpOut,
 };
 
-// Sub-steps of a block's backward; the first six redo what was not kept.
-inline constexpr int kBackwardTicks = 16;
+// Sub-steps of a block's backward; the first six redo what was not kept. Where a normalisation or
+// an activation is undone, the same pass over memory also gives its output again, which the weight
+// gradient of the matmul behind it reads: so input gradients come before weight gradients.
+inline constexpr int kBackwardTicks = 17;
 enum BackwardTick : int {
   kBwdNorm1Redo = 0,
   kBwdQkvRedo,
@@ -29,16 +31,17 @@ enum BackwardTick : int {
   kBwdAttnOutRedo,
   kBwdNorm2Redo,
   kBwdMlpInRedo,
-  kBwdActivationRedo,
-  kBwdMlpOut,
+  kBwdMlpOut,  // input gradient
   kBwdActivation,
+  kBwdMlpOutWeight,
   kBwdMlpIn,
   kBwdNorm2,
+  kBwdMlpInWeight,
   kBwdAttnOut,
   kBwdAttention,
-  kBwdNormedRedo,
   kBwdQkv,
   kBwdNorm1,
+  kBwdQkvWeight,
 };
 
 // Sub-steps of the head.

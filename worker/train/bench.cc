@@ -144,8 +144,7 @@ class BenchRun {
     if (result.step <= options_.warmup) return;
     report_.step_seconds.push_back(result.step_seconds);
     AddPhases(result.phases, 1.0 / static_cast<double>(options_.steps), report_.phases);
-    report_.launch_gap_seconds +=
-        result.launch_gap_seconds / static_cast<double>(options_.steps);
+    report_.launch_gap_seconds += result.launch_gap_seconds / static_cast<double>(options_.steps);
   }
 
   void Finish(const FamilyTable& before) {
@@ -244,12 +243,12 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
                                           const LocalBackend& backend) {
   ASSIGN_OR_RETURN(
       const ToolFlags flags,
-      ToolFlags::Parse(arguments,
-                       {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
-                        "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
-                        "communicator", "communicators", "prefetch", "device"},
-                       {"json", "async", "no-reshard", "time-families", "no-graphs", "floor",
-                        "deterministic"}));
+      ToolFlags::Parse(
+          arguments,
+          {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab", "dim",
+           "heads", "precision", "reduce", "recompute", "local-ranks", "communicator",
+           "communicators", "prefetch", "device"},
+          {"json", "async", "no-reshard", "time-families", "no-graphs", "floor", "deterministic"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }

@@ -254,10 +254,10 @@ absl::Status EngineImpl::WeightsChanged() {
   if (plan_.split_master()) {
     for (std::size_t i = 0; i < plan_.units.size(); ++i) {
       const UnitPlan& unit = plan_.units[i];
-      RETURN_IF_ERROR(device_.ops().SplitMaster(
-          device_.compute(), exchange_.GradientShard(static_cast<int>(i)),
-          Slice(plan_.compute_weights, DType::kBf16, unit),
-          Slice(plan_.remainder, DType::kU16, unit)));
+      RETURN_IF_ERROR(device_.ops().SplitMaster(device_.compute(),
+                                                exchange_.GradientShard(static_cast<int>(i)),
+                                                Slice(plan_.compute_weights, DType::kBf16, unit),
+                                                Slice(plan_.remainder, DType::kU16, unit)));
     }
   }
   return device_.Synchronize(device_.compute());

@@ -90,7 +90,7 @@ absl::StatusOr<EvaluationResult> EngineImpl::Evaluate(std::span<const std::int32
 }
 
 absl::StatusOr<double> EngineImpl::ReplaySeconds(std::span<const KernelFamily> families,
-                                                int repeats) {
+                                                 int repeats) {
   RETURN_IF_ERROR(dead_);
   if (exchange_.sharded()) return absl::FailedPreconditionError("a replay needs world size 1");
   RETURN_IF_ERROR(Flush().status());

@@ -57,8 +57,7 @@ ModelBatch EngineImpl::BatchAt(std::int64_t first_sequence, std::int64_t sequenc
   return {part(plan_.tokens), part(plan_.targets), sequences};
 }
 
-absl::Status EngineImpl::ForwardStage(int stage, const ModelBatch& batch,
-                                      const UnitView& weights) {
+absl::Status EngineImpl::ForwardStage(int stage, const ModelBatch& batch, const UnitView& weights) {
   const StageGraphs::Key key{.work = StageGraphs::Work::kForward,
                              .stage = stage,
                              .sequences = batch.sequences,

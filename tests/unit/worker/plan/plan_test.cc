@@ -161,8 +161,8 @@ TEST(Plan, OverlayAndRecomputationSaveMemory) {
 }
 
 // 16 bytes a parameter, and gradients that grow where activations die: what a rank allocates for
-// the cases that are laid beside PyTorch FSDP2 (docs/benchmarks.md). 12 bytes of weights and moments
-// a parameter always live, all of it and the activations of the last micro-batch never do.
+// the cases that are laid beside PyTorch FSDP2 (docs/benchmarks.md). 12 bytes of weights and
+// moments a parameter always live, all of it and the activations of the last micro-batch never do.
 TEST(Plan, GradientsGrowWhereActivationsDie) {
   struct Case {
     const char* preset;
