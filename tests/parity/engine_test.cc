@@ -12,9 +12,11 @@
 #include <limits>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/spec.h"
 #include "tests/parity/engine_harness.h"
+#include "worker/plan/plan_cost.h"
 
 namespace fsdp {
 namespace {
@@ -295,6 +297,47 @@ TEST(Memory, AdmissionsEstimateHoldsForTheExamples) {
       ASSERT_TRUE(exact.ok()) << exact.status();
       const auto bytes = static_cast<double>(exact->total_bytes);
       EXPECT_NEAR(static_cast<double>(estimate->total_bytes), bytes, 0.02 * bytes) << num_threads;
+    }
+  }
+}
+
+// The plan predicts time from counts of its own: they are those of the launches.
+TEST(Families, AreWhatThePlanCounted) {
+  for (const char* preset : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
+    for (const auto policy :
+         {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+      SCOPED_TRACE(absl::StrCat(preset, " ", v1::RecomputePolicy_Name(policy)));
+      RunOptions options;
+      options.plan = SmallPlan(Preset(preset));
+      options.plan.recompute = policy;
+      options.plan.micro_batch = 1;
+      auto solo = MakeSolo(options.plan);
+      ASSERT_TRUE(solo.ok()) << solo.status();
+      const GlobalBatch batch = MakeBatch(options, 1);
+      ASSERT_TRUE(solo->engine->Step({1, 1e-3, batch.tokens, batch.targets}).ok());
+      double matmul = 0, attention = 0, elementwise = 0, optimizer = 0;
+      std::int64_t launches = 0;
+      for (int i = 0; i < kNumKernelFamilies; ++i) {
+        const FamilyTotals& totals = solo->engine->families()[static_cast<std::size_t>(i)];
+        const auto family = static_cast<KernelFamily>(i);
+        launches += totals.launches;
+        if (absl::StartsWith(NameOf(family), "matmul.")) {
+          matmul += totals.flops;
+        } else if (family == KernelFamily::kAttention) {
+          attention += totals.flops;
+        } else if (family == KernelFamily::kOptimizer) {
+          optimizer += totals.bytes;
+        } else {
+          elementwise += totals.bytes;
+        }
+      }
+      const PlanCost cost = CostOf(solo->engine->plan());
+      EXPECT_DOUBLE_EQ(cost.matmul_flops, matmul);
+      EXPECT_DOUBLE_EQ(cost.attention_flops, attention);
+      // The gradient norm is counted with the optimizer there and with the sums here.
+      EXPECT_NEAR(cost.elementwise_bytes + cost.optimizer_bytes, elementwise + optimizer,
+                  0.001 * (elementwise + optimizer));
+      EXPECT_EQ(cost.launches, launches);
     }
   }
 }

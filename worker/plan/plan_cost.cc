@@ -141,7 +141,7 @@ PlanCost CostOf(const Plan& plan) {
   const auto wide = static_cast<double>(SizeOf(plan.master_dtype()));
   // Weight, m and v read and written, the gradient read; and once before, for its norm.
   cost.optimizer_bytes = 8 * wide * static_cast<double>(mine);
-  cost.launches += 2 * static_cast<std::int64_t>(plan.units.size()) + 1;
+  cost.launches += 2 * static_cast<std::int64_t>(plan.units.size());
   CountCollectives(plan, cost);
   return cost;
 }
