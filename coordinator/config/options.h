@@ -74,9 +74,6 @@ struct Options {
   QueueOptions queue;
 };
 
-// Of "host:port": true when only this machine reaches it (127.0.0.0/8, ::1, localhost, unix:).
-bool IsLoopback(const std::string& address);
-
 //   INVALID_ARGUMENT     a malformed address or duration, no state directory
 //   FAILED_PRECONDITION  an address beyond loopback without `insecure`
 //   UNIMPLEMENTED        `tls` is set: not in this release

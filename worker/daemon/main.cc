@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/support/listen_address.h"
 #include "proto/support/log.h"
 #include "proto/support/program_flags.h"
 #include "proto/support/status.h"
@@ -50,7 +50,10 @@ ABSL_FLAG(std::string, trainer, "",
           "Executable that runs ranks. Default: fsdp-trainer (fsdp-trainer-cuda for CUDA devices) "
           "beside this one");
 ABSL_FLAG(std::string, bind_address, "",
-          "Address of this host that ranks bind and peers dial. Default: loopback");
+          "Address of this host that ranks bind and peers dial, in a network that you trust: what "
+          "they exchange is never encrypted. Default: loopback");
+ABSL_FLAG(bool, insecure, false,
+          "Allow a metrics address that other machines reach, without encryption");
 ABSL_FLAG(bool, share_device, false,
           "Take a device whose memory others use (correctness tests only)");
 ABSL_FLAG(int, cpu_threads, 0, "Threads of a rank; 0: the machine's divided by its ranks");
@@ -77,6 +80,7 @@ struct Flags {
   std::string port_file;
   std::string trainer;
   std::string bind_address;
+  bool insecure = false;
   bool share_device = false;
   int cpu_threads = 0;
   std::int64_t spool_bytes = 0;
@@ -89,22 +93,15 @@ absl::Status Bad(const std::string& flag, const std::string& value, const std::s
   return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": ", remedy));
 }
 
-bool IsHostPort(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  int port = -1;
-  return colon != std::string::npos && colon > 0 &&
-         absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 0 && port <= 65535;
-}
-
 absl::StatusOr<Flags> ReadFlags() {
   Flags flags{absl::GetFlag(FLAGS_coordinator),    absl::GetFlag(FLAGS_state_dir),
               absl::GetFlag(FLAGS_name),           absl::GetFlag(FLAGS_devices),
               absl::GetFlag(FLAGS_metrics_listen), absl::GetFlag(FLAGS_metrics_linger),
               absl::GetFlag(FLAGS_port_file),      absl::GetFlag(FLAGS_trainer),
-              absl::GetFlag(FLAGS_bind_address),   absl::GetFlag(FLAGS_share_device),
-              absl::GetFlag(FLAGS_cpu_threads),    absl::GetFlag(FLAGS_spool_bytes),
-              absl::GetFlag(FLAGS_parent_fd),      absl::GetFlag(FLAGS_device_index),
-              absl::GetFlag(FLAGS_num_slots)};
+              absl::GetFlag(FLAGS_bind_address),   absl::GetFlag(FLAGS_insecure),
+              absl::GetFlag(FLAGS_share_device),   absl::GetFlag(FLAGS_cpu_threads),
+              absl::GetFlag(FLAGS_spool_bytes),    absl::GetFlag(FLAGS_parent_fd),
+              absl::GetFlag(FLAGS_device_index),   absl::GetFlag(FLAGS_num_slots)};
   RETURN_IF_ERROR(CheckTlsFiles({.certificate = absl::GetFlag(FLAGS_tls_certificate),
                                  .key = absl::GetFlag(FLAGS_tls_key),
                                  .ca = absl::GetFlag(FLAGS_tls_ca)},
@@ -114,9 +111,7 @@ absl::StatusOr<Flags> ReadFlags() {
   if (!IsHostPort(flags.coordinator)) {
     return Bad("coordinator", flags.coordinator, "use HOST:PORT, such as 10.0.0.1:7070");
   }
-  if (!IsHostPort(flags.metrics_listen)) {
-    return Bad("metrics-listen", flags.metrics_listen, "use HOST:PORT, port 0 for a free one");
-  }
+  RETURN_IF_ERROR(CheckListenAddress("metrics-listen", flags.metrics_listen, flags.insecure));
   if (flags.cpu_threads < 0 || flags.cpu_threads > 4096) {
     return Bad("cpu-threads", absl::StrCat(flags.cpu_threads), "use 0 to 4096");
   }
@@ -286,6 +281,7 @@ ChildSpec MakeChild(const Flags& flags, const v1::DeviceInfo& device, const std:
        absl::StrCat("--metrics_linger=", absl::FormatDuration(flags.metrics_linger)),
        absl::StrCat("--trainer=", flags.trainer),
        absl::StrCat("--bind_address=", flags.bind_address),
+       absl::StrCat("--insecure=", flags.insecure ? "true" : "false"),
        absl::StrCat("--share_device=", flags.share_device ? "true" : "false"),
        absl::StrCat("--cpu_threads=", flags.cpu_threads),
        absl::StrCat("--spool_bytes=", flags.spool_bytes)}};
@@ -342,8 +338,9 @@ int Main() {
   const absl::Status status = RunWorker();
   if (status.ok()) return 0;
   std::fprintf(stderr, "fsdp-worker: %s\n", std::string(status.message()).c_str());
-  const bool usage =
-      absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsAlreadyExists(status);
+  const bool usage = absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+                     absl::IsAlreadyExists(status) || absl::IsFailedPrecondition(status) ||
+                     absl::IsUnimplemented(status);
   return usage ? kExitUsage : 1;
 }
 

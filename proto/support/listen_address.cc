@@ -1,0 +1,44 @@
+#include "proto/support/listen_address.h"
+
+#include <arpa/inet.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "proto/support/status.h"
+
+namespace fsdp {
+
+bool IsHostPort(std::string_view address) {
+  const size_t colon = address.rfind(':');
+  int port = -1;
+  return colon != std::string_view::npos && colon > 0 &&
+         absl::SimpleAtoi(ToAbsl(address.substr(colon + 1)), &port) && port >= 0 && port <= 65535;
+}
+
+bool IsLoopback(std::string_view address) {
+  std::string_view host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) {
+    host = host.substr(1, host.size() - 2);
+    return host == "::1";
+  }
+  if (host == "localhost") return true;
+  in_addr parsed{};
+  return inet_pton(AF_INET, std::string(host).c_str(), &parsed) == 1 &&
+         (ntohl(parsed.s_addr) >> 24) == 127;
+}
+
+absl::Status CheckListenAddress(std::string_view flag, std::string_view address, bool insecure) {
+  const std::string given = absl::StrCat("--", ToAbsl(flag), "=", ToAbsl(address));
+  if (!IsHostPort(address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(given, ": want HOST:PORT with a port of 0..65535, such as 127.0.0.1:7070"));
+  }
+  if (!insecure && !IsLoopback(address)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(given, " is reachable from other machines and nothing is encrypted: bind ",
+                     "to 127.0.0.1, or add --insecure to accept that"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdp
