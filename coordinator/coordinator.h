@@ -189,6 +189,9 @@ class Coordinator {
   void CheckWorkers(TimePoint now);
   void CheckJobs(TimePoint now);
   void DeleteExpired(TimePoint now);
+  void ForgetWorkers(TimePoint now);
+  // Does an epoch that is not over have it as a member?
+  [[nodiscard]] bool InSomeEpoch(const WorkerId& worker) const;
   void Schedule(TimePoint now);
   void PlaceJob(JobRuntime& job, const Placement& placement);
   void WantSchedule();
@@ -222,6 +225,7 @@ class Coordinator {
   MonotonicTime next_schedule_;
   MonotonicTime last_expiry_;
 };
+  // Of jobs and of lost workers.
 
 }  // namespace fsdp::coordinator
 

@@ -84,6 +84,7 @@ void Coordinator::Tick() {
   if (now.mono - last_expiry_ > kExpiryPeriod) {
     last_expiry_ = now.mono;
     DeleteExpired(now);
+    ForgetWorkers(now);
   }
   const bool due = schedule_wanted_ || now.mono - last_wait_reasons_ > kWaitReasonPeriod;
   if (!due || now.mono < next_schedule_) return;
@@ -110,6 +111,28 @@ void Coordinator::CheckWorkers(TimePoint now) {
         absl::FormatDuration(silent));
     LoseWorker(worker, worker.record.incarnation(), reason, silent);
   }
+}
+
+void Coordinator::ForgetWorkers(TimePoint now) {
+  StoreBatch batch;
+  const absl::Duration patience = options_.timing.forget_lost_after;
+  for (const WorkerId& id : workers_.Forgettable(now.wall, patience)) {
+    if (InSomeEpoch(id)) continue;
+    LOG_INFO("worker %s is forgotten: lost for more than %s", id.value(),
+             absl::FormatDuration(patience));
+    workers_.Forget(id);
+    batch.deleted_workers.push_back(id);
+  }
+  if (!batch.deleted_workers.empty()) Persist(std::move(batch), nullptr);
+}
+
+bool Coordinator::InSomeEpoch(const WorkerId& worker) const {
+  return std::any_of(unfinished_.begin(), unfinished_.end(), [&](const JobId& id) {
+    const records::JobRecord& record = jobs_.at(id)->record;
+    return record.phase() != records::EPOCH_PHASE_UNSPECIFIED &&
+           std::any_of(record.members().begin(), record.members().end(),
+                       [&](const auto& member) { return member.worker() == worker.value(); });
+  });
 }
 
 void Coordinator::CheckJobs(TimePoint now) {

@@ -351,6 +351,12 @@ void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation
     controller.OnWorkerLost(id, incarnation, reason, silent);
   });
 }
+  if (!worker.record.has_lost_time()) {
+    *worker.record.mutable_lost_time() = ToTimestamp(clock_.WallNow());
+    StoreBatch batch;
+    batch.workers.push_back(worker.record);
+    Persist(std::move(batch), nullptr);
+  }
 
 // -----------------------------------------------------------------------------------------------
 // Workers, for people

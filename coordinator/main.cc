@@ -32,6 +32,8 @@ ABSL_FLAG(bool, verbose, false, "log debug lines");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(1), "how often workers report");
 ABSL_FLAG(absl::Duration, suspect_after, absl::Seconds(5), "silent workers become SUSPECT");
 ABSL_FLAG(absl::Duration, lost_after, absl::Seconds(10), "silent workers become LOST");
+ABSL_FLAG(absl::Duration, forget_lost_after, absl::Hours(1),
+          "a LOST worker is no longer listed after this long, unless it is drained; inf: never");
 ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(1),
           "a worker whose stream closed is LOST unless it is back by then");
 ABSL_FLAG(absl::Duration, adoption_grace, absl::Seconds(20),
@@ -57,6 +59,7 @@ fsdp::coordinator::Options OptionsFromFlags() {
   options.timing.heartbeat_period = absl::GetFlag(FLAGS_heartbeat);
   options.timing.suspect_after = absl::GetFlag(FLAGS_suspect_after);
   options.timing.lost_after = absl::GetFlag(FLAGS_lost_after);
+  options.timing.forget_lost_after = absl::GetFlag(FLAGS_forget_lost_after);
   options.timing.stream_grace = absl::GetFlag(FLAGS_stream_grace);
   options.timing.adoption_grace = absl::GetFlag(FLAGS_adoption_grace);
   options.hang.abort_floor = absl::GetFlag(FLAGS_hang_abort);

@@ -26,7 +26,8 @@ absl::Status ValidateOptions(const Options& options) {
       {"lost-after", timing.lost_after},
       {"stream-grace", timing.stream_grace},
       {"tick", timing.tick_period},
-      {"adoption-grace", timing.adoption_grace}};
+      {"adoption-grace", timing.adoption_grace},
+      {"forget-lost-after", timing.forget_lost_after}};
   for (const auto& [name, value] : positive) {
     if (value <= absl::ZeroDuration()) {
       return absl::InvalidArgumentError(

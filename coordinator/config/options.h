@@ -27,6 +27,9 @@ struct TimingOptions {
   // Lost workers still count as capacity of the cluster for this long, so that a restarting host
   // does not lose its job's place in the queue.
   absl::Duration capacity_memory = absl::Minutes(2);
+  // LOST for this long: forgotten, neither listed nor stored. Infinite: never. Cordoned workers are
+  // kept, or their return would undo the drain, and so are members of an epoch that is not over.
+  absl::Duration forget_lost_after = absl::Hours(1);
   // Beyond the grace period: a rank that was told to stop is killed.
   absl::Duration stop_margin = absl::Seconds(5);
   // An idle heartbeat this long after a stop counts as the rank's exit.

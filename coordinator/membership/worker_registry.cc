@@ -126,6 +126,7 @@ WorkerEntry& WorkerRegistry::Accept(const v1::WorkerHello& hello, std::shared_pt
   entry.record.set_host(hello.host());
   *entry.record.mutable_device() = hello.device();
   *entry.record.mutable_seen_time() = ToTimestamp(now.wall);
+  entry.record.clear_lost_time();
   entry.version = hello.version();
   entry.metrics_address = hello.metrics_address();
   entry.rank_address = hello.rank_address();
@@ -140,6 +141,16 @@ WorkerEntry& WorkerRegistry::Accept(const v1::WorkerHello& hello, std::shared_pt
   entry.clock_offset =
       hello.has_time() ? FromTimestamp(hello.time()) - now.wall : absl::ZeroDuration();
   return entry;
+}
+
+std::vector<WorkerId> WorkerRegistry::Forgettable(absl::Time now,
+                                                  absl::Duration forget_after) const {
+  std::vector<WorkerId> result;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.liveness != Liveness::kLost || entry.record.cordoned()) continue;
+    if (now - FromTimestamp(entry.record.lost_time()) >= forget_after) result.push_back(id);
+  }
+  return result;
 }
 
 ClusterView WorkerRegistry::View(MonotonicTime now, const TimingOptions& timing) const {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -90,6 +91,11 @@ class WorkerRegistry {
   // acknowledged.
   WorkerEntry& Accept(const v1::WorkerHello& hello, std::shared_ptr<WorkerSink> sink,
                       TimePoint now);
+
+  // Workers that were LOST and not cordoned all of `forget_after`.
+  [[nodiscard]] std::vector<WorkerId> Forgettable(absl::Time now,
+                                                  absl::Duration forget_after) const;
+  void Forget(const WorkerId& id) { entries_.erase(id); }
 
   [[nodiscard]] ClusterView View(MonotonicTime now, const TimingOptions& timing) const;
   // Of the workers with such a device, connected or not, that have not left.

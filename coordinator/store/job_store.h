@@ -53,6 +53,8 @@ struct StoreBatch {
   std::vector<JobItem<v1::CheckpointInfo>> checkpoints;
   std::vector<JobItem<std::int64_t>> dropped_checkpoints;
   std::vector<records::WorkerRecord> workers;
+  // Applied before `workers`.
+  std::vector<WorkerId> deleted_workers;
   std::vector<JobItem<v1::LogEntry>> logs;
   std::vector<JobItem<v1::StepMetrics>> metrics;
   std::vector<RendezvousItem> rendezvous;

@@ -64,6 +64,7 @@ void MemoryStore::Apply(StoreBatch& batch) {
   for (auto& item : batch.checkpoints) {
     jobs_[item.job].checkpoints[item.record.step()] = std::move(item.record);
   }
+  for (const WorkerId& id : batch.deleted_workers) workers_.erase(id.value());
   for (auto& worker : batch.workers) workers_[worker.id()] = std::move(worker);
   for (auto& item : batch.logs) {
     jobs_[item.job].logs[item.record.offset()] = std::move(item.record);

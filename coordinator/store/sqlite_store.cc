@@ -97,7 +97,7 @@ class SqliteStore::LockFile {
 
 struct SqliteStore::Statements {
   SqliteStatement put_job, put_request, put_attempt, put_event, put_checkpoint, drop_checkpoint,
-      put_worker, put_log, put_metric, clear_rendezvous, put_rendezvous;
+      put_worker, drop_worker, put_log, put_metric, clear_rendezvous, put_rendezvous;
   std::vector<SqliteStatement> delete_job;
 
   absl::Status Prepare(SqliteConnection& db) {
@@ -112,6 +112,7 @@ struct SqliteStore::Statements {
         {&put_checkpoint, "INSERT OR REPLACE INTO checkpoints(job, step, record) VALUES (?,?,?)"},
         {&drop_checkpoint, "DELETE FROM checkpoints WHERE job=? AND step=?"},
         {&put_worker, "INSERT OR REPLACE INTO workers(id, record) VALUES (?,?)"},
+        {&drop_worker, "DELETE FROM workers WHERE id=?"},
         {&put_log,
          "INSERT OR REPLACE INTO logs(job, position, rank, attempt, record) VALUES (?,?,?,?,?)"},
         {&put_metric, "INSERT OR REPLACE INTO metrics(job, position, record) VALUES (?,?,?)"},
@@ -316,6 +317,9 @@ absl::Status SqliteStore::ApplyJobs(const StoreBatch& batch) {
                         .Bind(2, item.record.step())
                         .BindBlob(3, item.record.SerializeAsString())
                         .Run());
+  }
+  for (const WorkerId& id : batch.deleted_workers) {
+    RETURN_IF_ERROR(s.drop_worker.Bind(1, id.value()).Run());
   }
   for (const records::WorkerRecord& worker : batch.workers) {
     RETURN_IF_ERROR(

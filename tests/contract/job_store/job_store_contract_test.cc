@@ -201,6 +201,28 @@ TEST_P(JobStoreContractTest, WorkersAndRendezvousComeBackUntilCleared) {
   EXPECT_EQ(contents.rendezvous[0].epoch, Epoch(2));
 }
 
+TEST_P(JobStoreContractTest, AForgottenWorkerIsGoneAndMayComeBack) {
+  StoreBatch batch;
+  batch.workers.resize(2);
+  batch.workers[0].set_id("w0");
+  batch.workers[1].set_id("w1");
+  Write(std::move(batch));
+  StoreBatch forget;
+  forget.deleted_workers = {WorkerId("w0"), WorkerId("never-seen")};
+  Write(std::move(forget));
+  Reopen();
+  StoreContents contents = Load();
+  ASSERT_EQ(contents.workers.size(), 1u);
+  EXPECT_EQ(contents.workers[0].id(), "w1");
+
+  StoreBatch back;
+  back.deleted_workers = {WorkerId("w0")};
+  back.workers.resize(1);
+  back.workers[0].set_id("w0");
+  Write(std::move(back));
+  EXPECT_EQ(Load().workers.size(), 2u);
+}
+
 TEST_P(JobStoreContractTest, ADeletedJobLeavesNothingBehind) {
   StoreBatch batch;
   batch.jobs = {Job("a", 1), Job("b", 2)};

@@ -1,7 +1,7 @@
 #include "worker/daemon/pulse_board.h"
 
 #include "gtest/gtest.h"
-#include "tests/unit/worker/daemon/fake_clock.h"
+#include "tests/fakes/fake_clock.h"
 
 namespace fsdp::daemon {
 namespace {

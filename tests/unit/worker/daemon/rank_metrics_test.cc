@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "prometheus/text_serializer.h"
-#include "tests/unit/worker/daemon/fake_clock.h"
+#include "tests/fakes/fake_clock.h"
 #include "worker/daemon/worker_families.h"
 
 namespace fsdp::daemon {

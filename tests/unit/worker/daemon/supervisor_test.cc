@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/unit/worker/daemon/fake_clock.h"
+#include "tests/fakes/fake_clock.h"
 
 namespace fsdp::daemon {
 namespace {

@@ -1,9 +1,9 @@
-#ifndef FSDPCTL_TESTS_UNIT_WORKER_DAEMON_FAKE_CLOCK_H_
-#define FSDPCTL_TESTS_UNIT_WORKER_DAEMON_FAKE_CLOCK_H_
+#ifndef FSDPCTL_TESTS_FAKES_FAKE_CLOCK_H_
+#define FSDPCTL_TESTS_FAKES_FAKE_CLOCK_H_
 
 #include "proto/support/clock.h"
 
-namespace fsdp::daemon {
+namespace fsdp {
 
 // Moves when told. Not thread-safe.
 class FakeClock : public Clock {
@@ -18,6 +18,6 @@ class FakeClock : public Clock {
   MonotonicTime now_ = MonotonicTime::FromSinceStart(absl::Seconds(100));
 };
 
-}  // namespace fsdp::daemon
+}  // namespace fsdp
 
-#endif  // FSDPCTL_TESTS_UNIT_WORKER_DAEMON_FAKE_CLOCK_H_
+#endif  // FSDPCTL_TESTS_FAKES_FAKE_CLOCK_H_
