@@ -64,7 +64,7 @@ int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
     }
     return run.Fail(job.status());
   }
-  if (job->state() == v1::JOB_STATE_FAILED && job->has_root_cause()) {
+  if (job->state() == v1::JOB_STATE_FAILED && RootCauseIsCurrent(*job)) {
     run.err() << run.err_style().Red(RootCauseText(job->root_cause())) << "\n";
   }
   if (run.flags().GetString("output") == "table") PrintWhatToRead(run, *job);

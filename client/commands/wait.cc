@@ -74,7 +74,7 @@ ExitCode Report(CommandRun& run, const std::string& name, const Outcome& outcome
   }
   run.out() << "job " << IdOf(outcome.job.name()) << ": "
             << run.out_style().State(outcome.job.state()) << "\n";
-  if (outcome.job.state() == v1::JOB_STATE_FAILED && outcome.job.has_root_cause()) {
+  if (outcome.job.state() == v1::JOB_STATE_FAILED && RootCauseIsCurrent(outcome.job)) {
     run.err() << "  " << run.err_style().Red(RootCauseText(outcome.job.root_cause())) << "\n";
   }
   return outcome.reached && !IsFinished(outcome.job.state()) ? ExitCode::kOk

@@ -178,7 +178,7 @@ std::string ReportText(const ReportInput& input, const Style& style) {
     AddSection("Loss", LossTable(job) + ComparisonText(result, style), style, &page);
     AddSection("Memory", MemoryTable(job), style, &page);
     AddSection("What bounds each kernel family", FamilyTable(result), style, &page);
-  } else if (job.has_root_cause()) {
+  } else if (RootCauseIsCurrent(job)) {
     absl::StrAppend(&page, "  ", style.Red(RootCauseText(job.root_cause())), "\n");
   }
   AddSection("Curve",

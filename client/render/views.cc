@@ -84,9 +84,12 @@ std::string CheckpointText(const v1::CheckpointInfo& checkpoint) {
                       BytesText(checkpoint.size_bytes()), ", world ", checkpoint.world_size(), ")");
 }
 
-void AddRootCause(const v1::RootCause& cause, const Style& style, std::string* page) {
-  absl::StrAppend(page, "\n", style.Bold("Root cause"), "\n  ", style.Red(RootCauseText(cause)),
-                  "\n");
+void AddRootCause(const v1::Job& job, const Style& style, std::string* page) {
+  const v1::RootCause& cause = job.root_cause();
+  const bool current = RootCauseIsCurrent(job);
+  const std::string text = RootCauseText(cause);
+  absl::StrAppend(page, "\n", style.Bold(current ? "Root cause" : "Last failure"), "\n  ",
+                  current ? style.Red(text) : text, "\n");
   if (!cause.collective().empty()) {
     absl::StrAppend(page, "  in collective: ", Printable(cause.collective()), "\n");
   }
@@ -226,6 +229,10 @@ std::string EventLine(const v1::JobEvent& event, const Style& style) {
   return text;
 }
 
+bool RootCauseIsCurrent(const v1::Job& job) {
+  return job.cause() != v1::FAILURE_CAUSE_UNSPECIFIED && job.cause() == job.root_cause().cause();
+}
+
 std::string RootCauseText(const v1::RootCause& cause) {
   // A cause without a worker and an exit is nobody's in particular: rank 0 is only the default.
   const bool has_rank = !cause.worker().empty() || cause.signal() != 0 || cause.exit_code() != 0;
@@ -271,7 +278,7 @@ std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& 
     absl::StrAppend(&page, "\n", style.Bold("Ranks"), "\n", RankTable(job, "  "));
   }
   if (job.has_root_cause() && job.root_cause().cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
-    AddRootCause(job.root_cause(), style, &page);
+    AddRootCause(job, style, &page);
   }
   if (!job.attempts().empty()) {
     absl::StrAppend(&page, "\n", style.Bold("Attempts"), "\n", AttemptTable(job, now));

@@ -41,6 +41,8 @@ std::string TopText(const v1::GetClusterResponse& cluster, const std::vector<v1:
 
 // "rank 2 on worker a-1 died from signal 9 at step 40: ..."
 std::string RootCauseText(const v1::RootCause& cause);
+// Is the job's root cause that of the state it is in, rather than of a failure that it got over?
+bool RootCauseIsCurrent(const v1::Job& job);
 
 }  // namespace fsdp
 

@@ -157,7 +157,6 @@ absl::Status JobController::Restart(std::string_view reason) {
   const v1::JobState state = job().state();
   if (state == v1::JOB_STATE_FAILED || state == v1::JOB_STATE_CANCELLED) {
     job().clear_restarts();
-    job().clear_cause();
     job_.record.clear_earliest_start();
     job_.record.clear_run_seconds();
     job_.record.clear_restarts_since_progress();

@@ -208,6 +208,8 @@ void JobController::AfterFailure() {
 
   FailureFacts facts;
   facts.cause = cause;
+  job().set_cause(cause.cause());
+  *job().mutable_root_cause() = cause;
   if (cause.rank() < static_cast<int>(job_.live.size())) {
     const LiveRank& live = job_.live[cause.rank()];
     facts.phase = live.failure ? live.failure->phase()
@@ -296,7 +298,6 @@ void JobController::Succeed() {
     attempt().set_last_step(member(0).exited().last_step());
   }
   CloseAttempt(v1::ATTEMPT_STATE_SUCCEEDED);
-  job().clear_cause();
   job().mutable_progress()->clear_eta_seconds();
   job().mutable_progress()->set_step(
       std::max(job().progress().step(), member(0).exited().last_step()));

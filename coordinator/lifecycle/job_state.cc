@@ -88,6 +88,8 @@ absl::Status Transition(v1::Job& job, v1::JobState to, std::string_view reason, 
   }
   job.set_state(to);
   job.set_reason(std::string(reason));
+  // A cause is of the failure that is being recovered from, or that ended the job.
+  if (to != v1::JOB_STATE_RECOVERING && to != v1::JOB_STATE_FAILED) job.clear_cause();
   if (IsTerminal(to)) *job.mutable_end_time() = ToTimestamp(now);
   if (to == v1::JOB_STATE_QUEUED) job.clear_end_time();
   if (to == v1::JOB_STATE_STARTING && !job.has_start_time()) {

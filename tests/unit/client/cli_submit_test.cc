@@ -35,6 +35,7 @@ class SubmitTest : public ::testing::Test {
       runner_.service.UpdateJob(kJob, [state](v1::Job& job) {
         job.set_state(state);
         if (state != v1::JOB_STATE_FAILED) return;
+        job.set_cause(v1::FAILURE_CAUSE_RANK_FAILED);
         job.mutable_root_cause()->set_cause(v1::FAILURE_CAUSE_RANK_FAILED);
         job.mutable_root_cause()->set_exit_code(3);
       });

@@ -251,6 +251,7 @@ TEST_F(CliTest, DescribeShowsRanksRootCauseAndEvents) {
   }
   const std::string page = Run({"describe", "a-00000001", "--events", "2"}).out;
   EXPECT_THAT(page, HasSubstr("State:        RECOVERING\n"));
+  EXPECT_THAT(page, HasSubstr("Root cause\n"));
   EXPECT_THAT(page, HasSubstr("RANK_DIED (rank 1 on worker host-1, signal 9, at step 39): the "
                               "trainer was killed\n"));
   EXPECT_THAT(page, HasSubstr("in collective: all_gather layers.3, sequence 4711"));
@@ -258,6 +259,16 @@ TEST_F(CliTest, DescribeShowsRanksRootCauseAndEvents) {
   EXPECT_THAT(page, HasSubstr("3.0 MiB of 4.0 MiB"));
   EXPECT_THAT(page, Not(HasSubstr("EVENT_1")));
   EXPECT_THAT(page, HasSubstr("2026-01-02T03:03:20Z  WARNING EVENT_3\n"));
+}
+
+TEST_F(CliTest, DescribeTellsAFailureThatIsOverFromTheCauseOfTheState) {
+  v1::Job job = CliRunner::ExampleJob(v1::JOB_STATE_CANCELLED);
+  job.mutable_root_cause()->set_cause(v1::FAILURE_CAUSE_RANK_DIED);
+  runner_.service.PutJob(job);
+  const std::string page = Run({"describe", "a-00000001"}).out;
+  EXPECT_THAT(page, Not(HasSubstr("Cause:")));
+  EXPECT_THAT(page, Not(HasSubstr("Root cause")));
+  EXPECT_THAT(page, HasSubstr("Last failure\n  RANK_DIED"));
 }
 
 TEST_F(CliTest, ReportWritesTheCurve) {

@@ -140,12 +140,20 @@ TEST(ReportTest, RepeatedStepsReplaceTheirFirstRun) {
 TEST(ReportTest, AFailedJobShowsWhy) {
   ReportInput input;
   input.job = CliRunner::ExampleJob(v1::JOB_STATE_FAILED);
+  input.job.set_cause(v1::FAILURE_CAUSE_HANG);
   input.job.mutable_root_cause()->set_cause(v1::FAILURE_CAUSE_HANG);
   input.job.mutable_root_cause()->set_worker("workers/host-0");
   const std::string page = ReportText(input, Style());
   EXPECT_THAT(page, HasSubstr("a-00000001  FAILED"));
   EXPECT_THAT(page, HasSubstr("HANG (rank 0 on worker host-0)"));
   EXPECT_THAT(page, Not(HasSubstr("Curve")));
+}
+
+TEST(ReportTest, ACancelledJobShowsNoFailureThatItGotOver) {
+  ReportInput input;
+  input.job = CliRunner::ExampleJob(v1::JOB_STATE_CANCELLED);
+  input.job.mutable_root_cause()->set_cause(v1::FAILURE_CAUSE_HANG);
+  EXPECT_THAT(ReportText(input, Style()), Not(HasSubstr("HANG")));
 }
 
 TEST(RootCauseTest, NamesTheRankOnce) {

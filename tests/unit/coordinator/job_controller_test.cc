@@ -2,6 +2,8 @@
 
 #include "coordinator/lifecycle/job_controller.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -232,6 +234,36 @@ TEST_F(JobControllerTest, ADamagedNewestCheckpointIsGivenUpOnceItsEpochAgreedOnA
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
   EXPECT_EQ(job_.job().restarts().user(), 0);
   EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+}
+
+// A failure that the job got over, or that a cancel cut short, is no cause of what came after.
+TEST_F(JobControllerTest, TheCauseIsOfTheStateThatTheJobIsIn) {
+  Start(1);
+  Exit(0, 9);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_RANK_DIED);
+  Start(1);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+  EXPECT_EQ(job_.job().root_cause().cause(), v1::FAILURE_CAUSE_RANK_DIED);
+
+  Exit(0, 9);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_RANK_DIED);
+  Do([](JobController& controller) { EXPECT_TRUE(controller.Cancel("").ok()); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+}
+
+TEST_F(JobControllerTest, ACancelWhileAFailedEpochEndsLeavesNoCause) {
+  Start(2);
+  Exit(0, 9);
+  Do([](JobController& controller) { EXPECT_TRUE(controller.Cancel("enough").ok()); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+  Exit(1, 9, true);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+  EXPECT_EQ(job_.job().reason(), "enough");
 }
 
 TEST_F(JobControllerTest, OnlyTheNewestCheckpointsAreListed) {
