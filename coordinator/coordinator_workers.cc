@@ -20,6 +20,18 @@ std::string KindOf(const v1::Report& report) {
   return field == nullptr ? "unknown" : field->name();
 }
 
+// Where the job is instead. A dead epoch may still be its last: then the job's state is the news.
+std::string Whereabouts(const JobRuntime* job, const v1::EpochKey& key) {
+  if (job == nullptr) return absl::StrCat(key.job(), " does not exist");
+  if (job->job().epoch() != key.epoch()) {
+    return absl::StrCat("the job is at epoch ", job->job().epoch());
+  }
+  if (job->record.phase() == records::EPOCH_PHASE_UNSPECIFIED) {
+    return absl::StrCat("the epoch is over and the job ", StateName(job->job().state()));
+  }
+  return "the rank is not this worker's, or has ended";
+}
+
 }  // namespace
 
 absl::StatusOr<Coordinator::Session> Coordinator::OnHello(const v1::WorkerHello& hello,
@@ -92,11 +104,8 @@ void Coordinator::AnswerStale(WorkerEntry& worker, const v1::EpochKey& key, cons
   v1::StaleEpoch& stale = *response.mutable_stale_epoch();
   *stale.mutable_key() = key;
   stale.set_live_epoch(job == nullptr ? 0 : job->job().epoch());
-  stale.set_message(
-      job == nullptr
-          ? absl::StrCat(key.job(), " does not exist (message of epoch ", key.epoch(), ")")
-          : absl::StrCat(key.job(), ": message of rank ", key.rank(), " in epoch ", key.epoch(),
-                         " refused, the job is at epoch ", job->job().epoch()));
+  stale.set_message(absl::StrCat(key.job(), ": ", kind, " of rank ", key.rank(), " in epoch ",
+                                 key.epoch(), " refused, ", Whereabouts(job, key)));
   const std::string epoch = absl::StrCat(key.job(), "@", key.epoch());
   if (worker.stale_logged != epoch) {
     LOG_WARNING("worker %s: %s", worker.record.id(), stale.message());
@@ -266,9 +275,8 @@ void Coordinator::HandleReport(WorkerEntry& worker, const v1::Report& report) {
     v1::ManifestVerdict& verdict = *response.mutable_manifest_verdict();
     *verdict.mutable_key() = report.key();
     verdict.set_step(report.manifest().checkpoint().step());
-    verdict.set_reason(absl::StrCat("epoch ", report.key().epoch(),
-                                    " is over; the job is at epoch ",
-                                    known == nullptr ? 0 : known->job().epoch()));
+    verdict.set_reason(
+        absl::StrCat("epoch ", report.key().epoch(), ": ", Whereabouts(known, report.key())));
     extra.messages.emplace_back(worker.sink, std::move(response));
   }
   StoreBatch batch;

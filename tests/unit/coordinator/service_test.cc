@@ -13,7 +13,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class JobLifeTest : public ServiceTest {};
+class JobLifeTest : public ServiceTest {
+ protected:
+  // Of worker 0's manifest of this step.
+  v1::ManifestVerdict WaitForVerdict(std::int64_t step) {
+    v1::ManifestVerdict verdict;
+    Eventually(
+        [&] {
+          for (const v1::ConnectResponse& message : workers_[0]->received()) {
+            if (message.manifest_verdict().step() == step) verdict = message.manifest_verdict();
+          }
+          return verdict.step() == step;
+        },
+        "a verdict");
+    return verdict;
+  }
+};
 
 TEST_F(JobLifeTest, RunsFromSubmitToSuccess) {
   AddWorkers(2);
@@ -119,6 +134,49 @@ TEST_F(JobLifeTest, CancelStopsTheRanksAndIsIdempotent) {
   WaitForState(name, v1::JOB_STATE_CANCELLED);
   EXPECT_FALSE(workers_[0]->running());
   EXPECT_FALSE(workers_[1]->running());
+}
+
+// A manifest that a cancel overtakes: the epoch is alive until its last rank is gone, and what it
+// finished saving counts; afterwards nothing of it does.
+TEST_F(JobLifeTest, AManifestCountsWhileItsEpochIsBeingCancelledAndNotAfterwards) {
+  gate_.AllowUpTo(2);
+  AddWorkers(2);
+  const std::string name = Submit(SmallJob(2, 10));
+  WaitForStep(name, 2);
+  v1::Report report;
+  *report.mutable_key() = workers_[0]->key();
+  ASSERT_EQ(report.key().rank(), 0);
+  for (const auto& worker : workers_) worker->BeginDying();
+  grpc::ClientContext context;
+  v1::CancelJobRequest request;
+  request.set_name(name);
+  v1::CancelJobResponse response;
+  ASSERT_TRUE(jobs_->CancelJob(&context, request, &response).ok());
+  ASSERT_EQ(response.job().state(), v1::JOB_STATE_CANCELLING);
+
+  report.mutable_manifest()->mutable_checkpoint()->set_step(2);
+  workers_[0]->SendReport(report);
+  EXPECT_TRUE(WaitForVerdict(2).admitted());
+  EXPECT_EQ(Get(name).checkpoint().step(), 2);
+  EXPECT_EQ(Get(name).state(), v1::JOB_STATE_CANCELLING);
+
+  for (const auto& worker : workers_) worker->KillRank(15);
+  WaitForState(name, v1::JOB_STATE_CANCELLED);
+  report.mutable_manifest()->mutable_checkpoint()->set_step(3);
+  workers_[0]->SendReport(report);
+  const v1::ManifestVerdict verdict = WaitForVerdict(3);
+  EXPECT_FALSE(verdict.admitted());
+  EXPECT_EQ(verdict.reason(), "epoch 1: the epoch is over and the job CANCELLED");
+  ASSERT_EQ(workers_[0]->CountReceived(v1::ConnectResponse::kStaleEpoch), 1);
+  for (const v1::ConnectResponse& message : workers_[0]->received()) {
+    if (!message.has_stale_epoch()) continue;
+    EXPECT_EQ(message.stale_epoch().message(),
+              name +
+                  ": manifest of rank 0 in epoch 1 refused, the epoch is over and the job "
+                  "CANCELLED");
+  }
+  EXPECT_EQ(Get(name).checkpoint().step(), 2);
+  EXPECT_EQ(Get(name).state(), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(JobLifeTest, SuspendKeepsTheJobAndResumeGoesOnFromItsCheckpoint) {
