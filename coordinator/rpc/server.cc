@@ -7,11 +7,13 @@
 #include <fstream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/rpc/cluster_service.h"
 #include "coordinator/rpc/job_service.h"
+#include "coordinator/rpc/parse_guard.h"
 #include "coordinator/rpc/stream_pump.h"
 #include "coordinator/rpc/worker_service.h"
 #include "coordinator/store/sqlite_store.h"
@@ -124,6 +126,9 @@ class ServerImpl : public Server {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
     builder.RegisterService(job_service_.get());
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
+    guards.push_back(NewParseGuard(counters_));
+    builder.experimental().SetInterceptorCreators(std::move(guards));
     builder.RegisterService(cluster_service_.get());
     builder.RegisterService(worker_service_.get());
     grpc_ = builder.BuildAndStart();

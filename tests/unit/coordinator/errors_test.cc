@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "tests/unit/coordinator/service_fixture.h"
 
 namespace fsdp::coordinator {
@@ -41,6 +42,24 @@ grpc::Status Finish(std::unique_ptr<grpc::ClientReader<Response>> stream) {
   while (stream->Read(&response)) {
   }
   return stream->Finish();
+}
+
+// One request of these bytes, and how the call ended.
+grpc::Status CallRaw(grpc::GenericStub& stub, const std::string& method, const std::string& bytes) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  grpc::CompletionQueue queue;
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  const auto call = stub.PrepareUnaryCall(&context, method, request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer response;
+  grpc::Status status;
+  call->Finish(&response, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
 }
 
 class ErrorsTest : public ServiceTest {
@@ -229,6 +248,41 @@ TEST_F(ErrorsTest, AVerbThatTheStateForbidsTellsTheState) {
   ASSERT_TRUE(CallJob("CancelJob", name).ok());
   Expect(CallJob("SuspendJob", name), grpc::StatusCode::FAILED_PRECONDITION, "JOB_STATE_CONFLICT",
          {{"state", "CANCELLED"}, {"wanted", "suspended"}});
+}
+
+// By itself gRPC answers bytes that are no message with UNIMPLEMENTED and not a word.
+TEST_F(ErrorsTest, ARequestThatIsNoMessageIsInvalidWhateverTheMethod) {
+  const auto channel = grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
+  grpc::GenericStub stub(channel);
+  const std::string not_utf8 = "\x0a\x02\xff\xff";
+  int num_methods = 0;
+  for (const char* service : {"JobService", "ClusterService"}) {
+    const auto* descriptor = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
+        absl::StrCat("fsdp.v1.", service));
+    ASSERT_NE(descriptor, nullptr);
+    for (int i = 0; i < descriptor->method_count(); ++i, ++num_methods) {
+      const std::string method =
+          absl::StrCat("/fsdp.v1.", service, "/", descriptor->method(i)->name());
+      // A field that ends early is no message of any kind.
+      for (const std::string& bytes : {std::string("\x0a\x7f"), std::string(64, '\xff')}) {
+        Expect(CallRaw(stub, method, bytes), grpc::StatusCode::INVALID_ARGUMENT,
+               "REQUEST_MALFORMED", {{"method", method}});
+      }
+      EXPECT_EQ(server_->counters().Value("fsdp_rpc_total",
+                                          absl::StrCat(service, ".", descriptor->method(i)->name()),
+                                          "INVALID_ARGUMENT"),
+                2)
+          << method;
+    }
+  }
+  EXPECT_GE(num_methods, 15);
+  Expect(CallRaw(stub, "/fsdp.v1.JobService/GetJob", not_utf8), grpc::StatusCode::INVALID_ARGUMENT,
+         "REQUEST_MALFORMED", {});
+  // The connection is none the worse, and what does not exist is still that.
+  EXPECT_EQ(CallRaw(stub, "/fsdp.v1.ClusterService/ListWorkers", "").error_code(),
+            grpc::StatusCode::OK);
+  EXPECT_EQ(CallRaw(stub, "/fsdp.v1.JobService/Nothing", "").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(ErrorsTest, AFullQueueTellsItsLimit) {
