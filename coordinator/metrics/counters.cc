@@ -1,5 +1,10 @@
 #include "coordinator/metrics/counters.h"
 
+#include "fsdp/v1/cluster_service.pb.h"
+#include "fsdp/v1/job_service.pb.h"
+#include "fsdp/v1/worker_service.pb.h"
+#include "proto/support/metric_table.h"
+
 namespace fsdp::coordinator {
 
 void Counters::Add(std::string_view name, std::string_view label, std::string_view label2,
@@ -8,15 +13,25 @@ void Counters::Add(std::string_view name, std::string_view label, std::string_vi
   counters_[{std::string(name), {std::string(label), std::string(label2)}}] += amount;
 }
 
+MetricHistogram& Counters::HistogramLocked(std::string_view name, std::string_view label) {
+  auto& slot = histograms_[{std::string(name), {std::string(label), ""}}];
+  if (slot == nullptr) slot = std::make_unique<MetricHistogram>(name);
+  return *slot;
+}
+
 void Counters::Observe(std::string_view name, absl::Duration value, std::string_view label) {
   MetricHistogram* histogram = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    auto& slot = histograms_[{std::string(name), {std::string(label), ""}}];
-    if (slot == nullptr) slot = std::make_unique<MetricHistogram>(name);
-    histogram = slot.get();
+    histogram = &HistogramLocked(name, label);
   }
   histogram->Observe(absl::ToDoubleSeconds(value));
+}
+
+void Counters::Declare(std::string_view name, std::string_view label, std::string_view label2) {
+  if (GetMetric(name).type != MetricType::kHistogram) return Add(name, label, label2, 0);
+  const std::lock_guard lock(mutex_);
+  HistogramLocked(name, label);
 }
 
 double Counters::Value(std::string_view name, std::string_view label,
@@ -44,6 +59,61 @@ void Counters::AddTo(MetricFamilies* families) const {
     } else {
       histogram->AddTo(families, {key.second[0]});
     }
+  }
+}
+
+namespace {
+
+// One series per value of the enum but the unspecified one.
+void DeclareEnum(Counters& counters, std::string_view name,
+                 const google::protobuf::EnumDescriptor& values, std::string_view prefix) {
+  for (int i = 1; i < values.value_count(); ++i) {
+    counters.Declare(name, MetricLabelValue(values.value(i)->name(), prefix));
+  }
+}
+
+void DeclareMethods(Counters& counters, const google::protobuf::FileDescriptor& file) {
+  for (int s = 0; s < file.service_count(); ++s) {
+    const google::protobuf::ServiceDescriptor& service = *file.service(s);
+    for (int m = 0; m < service.method_count(); ++m) {
+      counters.Declare("fsdp_rpc_total", service.name() + "." + service.method(m)->name(), "OK");
+    }
+  }
+}
+
+}  // namespace
+
+void DeclareCounters(Counters& counters) {
+  for (const MetricDescriptor& metric : MetricTable()) {
+    const bool ours = metric.owner == MetricOwner::kCoordinator;
+    if (ours && metric.type != MetricType::kGauge && metric.labels.empty()) {
+      counters.Declare(metric.name);
+    }
+  }
+  DeclareEnum(counters, "fsdp_job_restarts_total", *v1::FailureCause_descriptor(),
+              "FAILURE_CAUSE_");
+  for (const v1::JobState state :
+       {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED, v1::JOB_STATE_CANCELLED}) {
+    counters.Declare("fsdp_jobs_finished_total",
+                     MetricLabelValue(v1::JobState_Name(state), "JOB_STATE_"));
+  }
+  for (const char* kind : {"report", "manifest", "hello", "rendezvous"}) {
+    counters.Declare("fsdp_stale_messages_total", kind);
+  }
+  for (const char* reason : {"stream_closed", "silent"}) {
+    counters.Declare("fsdp_worker_losses_total", reason);
+  }
+  const google::protobuf::OneofDescriptor& reports = *v1::Report::descriptor()->oneof_decl(0);
+  for (int i = 0; i < reports.field_count(); ++i) {
+    counters.Declare("fsdp_reports_total", reports.field(i)->name());
+  }
+  for (const char* code : {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}) {
+    counters.Declare("fsdp_admission_refused_total", code);
+  }
+  for (const auto* file :
+       {v1::CreateJobRequest::descriptor()->file(), v1::ListWorkersRequest::descriptor()->file(),
+        v1::ConnectRequest::descriptor()->file()}) {
+    DeclareMethods(counters, *file);
   }
 }
 

@@ -11,13 +11,26 @@
 
 namespace fsdp::coordinator {
 
+namespace {
+
+// One series per value of the enum but the unspecified one, those without anything at 0.
+template <typename State>
+void AddByState(const char* name, const std::map<State, std::int64_t>& counts,
+                std::string_view prefix, MetricFamilies* families) {
+  const auto& values = *google::protobuf::GetEnumDescriptor<State>();
+  for (int i = 1; i < values.value_count(); ++i) {
+    const auto count = counts.find(static_cast<State>(values.value(i)->number()));
+    families->Add(name, {MetricLabelValue(values.value(i)->name(), prefix)},
+                  count == counts.end() ? 0 : static_cast<double>(count->second));
+  }
+}
+
+}  // namespace
+
 std::vector<prometheus::MetricFamily> CoordinatorCollectable::Collect() const {
   const CoordinatorStats stats = coordinator_.Stats();
   MetricFamilies families;
-  for (const auto& [state, count] : stats.jobs) {
-    families.Add("fsdp_jobs", {MetricLabelValue(v1::JobState_Name(state), "JOB_STATE_")},
-                 static_cast<double>(count));
-  }
+  AddByState("fsdp_jobs", stats.jobs, "JOB_STATE_", &families);
   for (const auto& job : stats.unfinished) {
     families.Add("fsdp_job_state",
                  {job.id, MetricLabelValue(v1::JobState_Name(job.state), "JOB_STATE_")}, 1);
@@ -28,18 +41,11 @@ std::vector<prometheus::MetricFamily> CoordinatorCollectable::Collect() const {
   for (const auto& job : stats.unfinished) {
     families.Add("fsdp_job_epoch", {job.id}, static_cast<double>(job.epoch));
   }
-  for (const auto& [state, count] : stats.attempts) {
-    families.Add("fsdp_attempts",
-                 {MetricLabelValue(v1::AttemptState_Name(state), "ATTEMPT_STATE_")},
-                 static_cast<double>(count));
-  }
+  AddByState("fsdp_attempts", stats.attempts, "ATTEMPT_STATE_", &families);
   for (const auto& [key, count] : stats.queue) {
     families.Add("fsdp_queue_depth", {key.first, key.second}, static_cast<double>(count));
   }
-  for (const auto& [state, count] : stats.workers) {
-    families.Add("fsdp_workers", {MetricLabelValue(v1::WorkerState_Name(state), "WORKER_STATE_")},
-                 static_cast<double>(count));
-  }
+  AddByState("fsdp_workers", stats.workers, "WORKER_STATE_", &families);
   for (const auto& [worker, age] : stats.heartbeat_age_seconds) {
     families.Add("fsdp_worker_heartbeat_age_seconds", {worker}, age);
   }

@@ -45,6 +45,7 @@ class ServerImpl : public Server {
 
   absl::Status Start() {
     RETURN_IF_ERROR(ValidateOptions(options_));
+    DeclareCounters(counters_);
     StoreObserver observer;
     observer.on_flush = [this](absl::Duration duration, std::int64_t /*batches*/) {
       counters_.Observe("fsdp_store_fsync_seconds", duration);
@@ -125,10 +126,10 @@ class ServerImpl : public Server {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-    builder.RegisterService(job_service_.get());
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> guards;
     guards.push_back(NewParseGuard(counters_));
     builder.experimental().SetInterceptorCreators(std::move(guards));
+    builder.RegisterService(job_service_.get());
     builder.RegisterService(cluster_service_.get());
     builder.RegisterService(worker_service_.get());
     grpc_ = builder.BuildAndStart();

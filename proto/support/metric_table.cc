@@ -311,8 +311,25 @@ std::string MetricsMarkdown() {
   AppendSection(
       &page, kWorker, "Workers and ranks",
       "`job_id` is the job's id without `jobs/`. `rank` is the rank in the current epoch.");
-  AppendSection(&page, kCoordinator, "Coordinator", "Of the process since it started.");
+  AppendSection(&page, kCoordinator, "Coordinator",
+                "Of the process since it started. Counters stand at 0 from the start for every "
+                "value that their label may\n"
+                "have. Of `fsdp_rpc_total` that holds for code `OK` alone, and a histogram by "
+                "cause begins with its cause's\n"
+                "first failure.");
   AppendSection(&page, kBoth, "Both", "");
+  absl::StrAppend(
+      &page,
+      "\n## Of the endpoint itself\n\n"
+      "The library that serves `/metrics` (prometheus-cpp) adds three families of its own, without "
+      "the prefix and\n"
+      "in its own units; nothing of ours reads them.\n\n"
+      "| name | type | unit | labels | what it tells you |\n|---|---|---|---|---|\n"
+      "| `exposer_scrapes_total` | counter |  |  | Scrapes served. |\n"
+      "| `exposer_transferred_bytes_total` | counter | bytes |  | Bytes sent in answer to "
+      "scrapes. |\n"
+      "| `exposer_request_latencies` | summary | microseconds | `quantile` | Time to answer a "
+      "scrape. |\n");
   return page;
 }
 

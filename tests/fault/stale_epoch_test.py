@@ -51,8 +51,7 @@ class StaleEpochTest(unittest.TestCase):
             # It hears that its epoch is over, kills its trainer, and is of use again.
             wait_for(lambda: not os.path.exists(f"/proc/{old_trainer}"), "the old trainer to end", 60)
             cluster.wait_workers(1)
-            refused = wait_for(lambda: stale_messages(cluster), "a refusal to be counted", 60)
-            self.assertGreater(sum(refused.values()), 0)
+            wait_for(lambda: sum(stale_messages(cluster).values()) > 0, "a refusal to be counted", 60)
 
             # The new epoch goes on, and the line of checkpoints is its own from its start on.
             wait_for(lambda: len(published(cluster, name)) >= len(first_of_new) + 2, "more checkpoints", 120)
