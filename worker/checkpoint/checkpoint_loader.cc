@@ -10,15 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/crc32c.h"
 #include "proto/support/status.h"
 #include "worker/checkpoint/checkpoint_writer.h"
-#include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace fsdp {
 namespace {
 
-constexpr std::size_t kChunkBytes = 1 << 20;
 // Names of one kind that a message lists.
 constexpr std::size_t kMaxNamed = 4;
 

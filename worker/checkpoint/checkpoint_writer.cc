@@ -8,15 +8,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/support/crc32c.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace fsdp {
 namespace {
-
-// Staged from the device at a time.
-constexpr std::size_t kChunkBytes = 1 << 20;
 
 const Vector& PartOf(const ShardTensor& tensor, std::size_t part) {
   return part == 0 ? tensor.master : part == 1 ? tensor.m : tensor.v;

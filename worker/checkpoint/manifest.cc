@@ -9,8 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "proto/support/crc32c.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/strict_json.h"
 
 namespace fsdp {

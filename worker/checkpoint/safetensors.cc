@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/crc32c.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/strict_json.h"
 
 namespace fsdp {

@@ -4,6 +4,7 @@
 // What one rank holds of one parameter: a run of its rows, with the optimizer's moments. The engine
 // lists them, the checkpoint writes and fills them; neither knows the other's layout.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "worker/device/tensor.h"
 
 namespace fsdp {
+
+// Moved at a time between a device and a checkpoint's file, through one host buffer.
+inline constexpr std::size_t kChunkBytes = 1 << 20;
 
 struct ShardTensor {
   std::string name;                 // as in the peers' state dicts: "layers.0.attn.in_proj_weight"

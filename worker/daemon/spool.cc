@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/support/crc32c.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/daemon/files.h"
@@ -29,19 +30,8 @@ constexpr std::string_view kSuffix = ".spool";
 // A payload is one gRPC message; anything longer is a damaged length.
 constexpr std::uint32_t kMaxPayloadBytes = std::uint32_t{64} << 20;
 
-std::uint32_t Crc32c(std::string_view bytes) {
-  static const std::array<std::uint32_t, 256> table = [] {
-    std::array<std::uint32_t, 256> made{};
-    for (std::uint32_t i = 0; i < made.size(); ++i) {
-      std::uint32_t crc = i;
-      for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78U : 0U);
-      made[i] = crc;
-    }
-    return made;
-  }();
-  std::uint32_t crc = ~0U;
-  for (const char c : bytes) crc = table[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
-  return ~crc;
+std::uint32_t Checksum(std::string_view payload) {
+  return Crc32c(std::as_bytes(std::span(payload)));
 }
 
 void AppendFixed32(std::string* to, std::uint32_t value) {
@@ -58,7 +48,7 @@ std::string EncodeRecord(const v1::Report& report) {
   std::string record;
   record.reserve(kHeaderBytes + payload.size());
   AppendFixed32(&record, static_cast<std::uint32_t>(payload.size()));
-  AppendFixed32(&record, Crc32c(payload));
+  AppendFixed32(&record, Checksum(payload));
   record += payload;
   return record;
 }
@@ -70,7 +60,7 @@ std::optional<std::string_view> DecodeRecord(std::string_view bytes) {
   const std::uint32_t length = DecodeFixed32(bytes.data());
   if (length > kMaxPayloadBytes || bytes.size() < kHeaderBytes + length) return std::nullopt;
   const std::string_view payload = bytes.substr(kHeaderBytes, length);
-  if (Crc32c(payload) != DecodeFixed32(bytes.data() + 4)) return std::nullopt;
+  if (Checksum(payload) != DecodeFixed32(bytes.data() + 4)) return std::nullopt;
   return payload;
 }
 

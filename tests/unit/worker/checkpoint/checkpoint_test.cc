@@ -9,11 +9,11 @@
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/support/crc32c.h"
 #include "tests/fakes/crashing_blob_store.h"
 #include "worker/checkpoint/catalog.h"
 #include "worker/checkpoint/checkpoint_loader.h"
 #include "worker/checkpoint/checkpoint_writer.h"
-#include "worker/checkpoint/crc32c.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace fsdp {

@@ -1,5 +1,5 @@
-#ifndef FSDPCTL_WORKER_CHECKPOINT_CRC32C_H_
-#define FSDPCTL_WORKER_CHECKPOINT_CRC32C_H_
+#ifndef FSDPCTL_PROTO_SUPPORT_CRC32C_H_
+#define FSDPCTL_PROTO_SUPPORT_CRC32C_H_
 
 // CRC-32C (Castagnoli), as in iSCSI and ext4. About 10 GB/s with SSE 4.2, 1 GB/s without.
 
@@ -16,4 +16,4 @@ inline std::uint32_t Crc32c(std::span<const std::byte> bytes) { return ExtendCrc
 
 }  // namespace fsdp
 
-#endif  // FSDPCTL_WORKER_CHECKPOINT_CRC32C_H_
+#endif  // FSDPCTL_PROTO_SUPPORT_CRC32C_H_

@@ -1,4 +1,4 @@
-#include "worker/checkpoint/crc32c.h"
+#include "proto/support/crc32c.h"
 
 #include <array>
 #include <cstring>
