@@ -185,13 +185,15 @@ class Coordinator {
   void LoseWorker(WorkerEntry& worker, const std::string& incarnation, const std::string& reason,
                   absl::Duration silent);
   void StopForeign(WorkerEntry& worker, const v1::EpochKey& key);
+  // A worker's cordon has changed: to disk, to the caller, to the scheduler.
+  void StoreCordon(const WorkerEntry& worker, WorkerDone done);
 
   void CheckWorkers(TimePoint now);
-  void CheckJobs(TimePoint now);
-  void DeleteExpired(TimePoint now);
   void ForgetWorkers(TimePoint now);
   // Does an epoch that is not over have it as a member?
   [[nodiscard]] bool InSomeEpoch(const WorkerId& worker) const;
+  void CheckJobs(TimePoint now);
+  void DeleteExpired(TimePoint now);
   void Schedule(TimePoint now);
   void PlaceJob(JobRuntime& job, const Placement& placement);
   void WantSchedule();
@@ -223,9 +225,9 @@ class Coordinator {
   std::optional<MonotonicTime> last_tick_;
   MonotonicTime last_wait_reasons_;
   MonotonicTime next_schedule_;
+  // Of jobs and of lost workers.
   MonotonicTime last_expiry_;
 };
-  // Of jobs and of lost workers.
 
 }  // namespace fsdp::coordinator
 

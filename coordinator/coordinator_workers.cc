@@ -351,6 +351,12 @@ void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation
     worker.facts.connected = false;
     worker.facts.disconnected = clock_.Now();
   }
+  if (!worker.record.has_lost_time()) {
+    *worker.record.mutable_lost_time() = ToTimestamp(clock_.WallNow());
+    StoreBatch batch;
+    batch.workers.push_back(worker.record);
+    Persist(std::move(batch), nullptr);
+  }
   JobRuntime* job = worker.assigned ? Find(worker.assigned->job) : nullptr;
   worker.assigned.reset();
   if (job == nullptr) return;
@@ -359,12 +365,6 @@ void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation
     controller.OnWorkerLost(id, incarnation, reason, silent);
   });
 }
-  if (!worker.record.has_lost_time()) {
-    *worker.record.mutable_lost_time() = ToTimestamp(clock_.WallNow());
-    StoreBatch batch;
-    batch.workers.push_back(worker.record);
-    Persist(std::move(batch), nullptr);
-  }
 
 // -----------------------------------------------------------------------------------------------
 // Workers, for people
@@ -391,18 +391,11 @@ void Coordinator::DrainWorker(const CallerIdentity& caller, const WorkerId& work
   if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(true);
   entry->record.set_cordon_reason(reason);
-  StoreBatch batch;
-  batch.workers.push_back(entry->record);
-  Persist(std::move(batch),
-          [done = std::move(done), description = DescribeWorker(*entry)](absl::Status status) {
-            if (!status.ok()) return done(status);
-            done(description);
-          });
+  StoreCordon(*entry, std::move(done));
   JobRuntime* job = entry->assigned ? Find(entry->assigned->job) : nullptr;
   if (stop_ranks && job != nullptr) {
     Apply(*job, [&](JobController& controller) { controller.Drain(worker, reason); });
   }
-  WantSchedule();
 }
 
 void Coordinator::UncordonWorker(const CallerIdentity& caller, const WorkerId& worker,
@@ -413,10 +406,14 @@ void Coordinator::UncordonWorker(const CallerIdentity& caller, const WorkerId& w
   if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(false);
   entry->record.clear_cordon_reason();
+  StoreCordon(*entry, std::move(done));
+}
+
+void Coordinator::StoreCordon(const WorkerEntry& worker, WorkerDone done) {
   StoreBatch batch;
-  batch.workers.push_back(entry->record);
+  batch.workers.push_back(worker.record);
   Persist(std::move(batch),
-          [done = std::move(done), description = DescribeWorker(*entry)](absl::Status status) {
+          [done = std::move(done), description = DescribeWorker(worker)](absl::Status status) {
             if (!status.ok()) return done(status);
             done(description);
           });

@@ -123,28 +123,34 @@ void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single) {
   }
 }
 
-int ForEachJob(CommandRun& run,
-               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action) {
+int ForEachArgument(CommandRun& run,
+                    const std::function<absl::Status(Client&, const std::string&)>& action) {
   const auto client = run.client();
   if (!client.ok()) return run.Fail(client.status());
   ExitCode worst = ExitCode::kOk;
   for (const auto& name : run.flags().positional()) {
-    const auto job = action(**client, name);
-    if (!job.ok()) {
-      worst = Worse(worst, static_cast<ExitCode>(run.Fail(job.status())));
-      // The next one would wait just as long for nothing.
-      if (ExitCodeForStatus(job.status()) == ExitCode::kUnreachable) break;
-      continue;
-    }
-    const std::string format = run.flags().GetString("output");
-    if (format == "table") {
+    const absl::Status status = action(**client, name);
+    if (status.ok()) continue;
+    worst = Worse(worst, static_cast<ExitCode>(run.Fail(status)));
+    // The next one would wait just as long for nothing.
+    if (ExitCodeForStatus(status) == ExitCode::kUnreachable) break;
+  }
+  return ToInt(worst);
+}
+
+int ForEachJob(CommandRun& run,
+               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action) {
+  return ForEachArgument(run, [&](Client& client, const std::string& name) {
+    const absl::StatusOr<v1::Job> job = action(client, name);
+    if (!job.ok()) return job.status();
+    if (run.flags().GetString("output") == "table") {
       run.out() << "job " << IdOf(job->name()) << ": " << run.out_style().State(job->state())
                 << "\n";
     } else {
       PrintJobs(run, {*job}, true);
     }
-  }
-  return ToInt(worst);
+    return absl::OkStatus();
+  });
 }
 
 std::function<void(const absl::Status&)> ReconnectNote(CommandRun& run) {

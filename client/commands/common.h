@@ -36,6 +36,11 @@ absl::StatusOr<std::string> ReadSpecText(const std::string& path, std::istream& 
 // Prints jobs in the format of -o: one message for a single job in json and yaml, else a list.
 void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single);
 
+// Runs `action` for every argument and goes on after errors, but not once the coordinator is
+// unreachable; the worst exit code.
+int ForEachArgument(CommandRun& run,
+                    const std::function<absl::Status(Client&, const std::string&)>& action);
+
 // Runs `action` for every named job, prints "job ID: STATE" (or -o), goes on after errors; the
 // worst exit code.
 int ForEachJob(CommandRun& run,

@@ -8,19 +8,11 @@ namespace fsdp {
 namespace {
 
 int Run(CommandRun& run) {
-  const auto client = run.client();
-  if (!client.ok()) return run.Fail(client.status());
-  ExitCode worst = ExitCode::kOk;
-  for (const auto& name : run.flags().positional()) {
-    const absl::Status status = (*client)->DeleteJob(name);
-    if (status.ok()) {
-      run.out() << "job " << IdOf(name) << ": deleted\n";
-      continue;
-    }
-    worst = Worse(worst, static_cast<ExitCode>(run.Fail(status)));
-    if (ExitCodeForStatus(status) == ExitCode::kUnreachable) break;
-  }
-  return ToInt(worst);
+  return ForEachArgument(run, [&run](Client& client, const std::string& name) {
+    const absl::Status status = client.DeleteJob(name);
+    if (status.ok()) run.out() << "job " << IdOf(name) << ": deleted\n";
+    return status;
+  });
 }
 
 }  // namespace

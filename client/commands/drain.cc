@@ -8,25 +8,18 @@ namespace fsdp {
 namespace {
 
 int Run(CommandRun& run) {
-  const auto client = run.client();
-  if (!client.ok()) return run.Fail(client.status());
-  ExitCode worst = ExitCode::kOk;
-  for (const auto& name : run.flags().positional()) {
-    const auto worker = (*client)->DrainWorker(name, run.flags().GetBool("stop-ranks"),
-                                               run.flags().GetString("reason"));
-    if (!worker.ok()) {
-      worst = Worse(worst, static_cast<ExitCode>(run.Fail(worker.status())));
-      if (ExitCodeForStatus(worker.status()) == ExitCode::kUnreachable) break;
-      continue;
-    }
+  return ForEachArgument(run, [&run](Client& client, const std::string& name) {
+    const bool stop_ranks = run.flags().GetBool("stop-ranks");
+    const auto worker = client.DrainWorker(name, stop_ranks, run.flags().GetString("reason"));
+    if (!worker.ok()) return worker.status();
     run.out() << "worker " << IdOf(worker->name()) << ": cordoned";
     if (!worker->job().empty()) {
       run.out() << ", runs rank " << worker->rank() << " of " << IdOf(worker->job());
-      if (!run.flags().GetBool("stop-ranks")) run.out() << " to its end";
+      if (!stop_ranks) run.out() << " to its end";
     }
     run.out() << "\n";
-  }
-  return ToInt(worst);
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace

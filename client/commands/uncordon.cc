@@ -8,19 +8,12 @@ namespace fsdp {
 namespace {
 
 int Run(CommandRun& run) {
-  const auto client = run.client();
-  if (!client.ok()) return run.Fail(client.status());
-  ExitCode worst = ExitCode::kOk;
-  for (const auto& name : run.flags().positional()) {
-    const auto worker = (*client)->UncordonWorker(name);
-    if (worker.ok()) {
-      run.out() << "worker " << IdOf(worker->name()) << ": " << EnumText(worker->state()) << "\n";
-      continue;
-    }
-    worst = Worse(worst, static_cast<ExitCode>(run.Fail(worker.status())));
-    if (ExitCodeForStatus(worker.status()) == ExitCode::kUnreachable) break;
-  }
-  return ToInt(worst);
+  return ForEachArgument(run, [&run](Client& client, const std::string& name) {
+    const auto worker = client.UncordonWorker(name);
+    if (!worker.ok()) return worker.status();
+    run.out() << "worker " << IdOf(worker->name()) << ": " << EnumText(worker->state()) << "\n";
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace

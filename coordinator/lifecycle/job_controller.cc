@@ -15,11 +15,6 @@ namespace {
 
 constexpr std::int64_t kDefaultGraceSeconds = 60;
 
-double GraceSeconds(const v1::LimitSpec& limits) {
-  return static_cast<double>(limits.has_grace_period_seconds() ? limits.grace_period_seconds()
-                                                               : kDefaultGraceSeconds);
-}
-
 std::string OrDefault(std::string_view text, std::string_view otherwise) {
   return std::string(text.empty() ? otherwise : text);
 }
@@ -37,6 +32,12 @@ absl::Status WrongState(const v1::Job& job, std::string_view verb) {
 JobController::JobController(JobRuntime& job, const Options& options, TimePoint now,
                              Effects& effects)
     : job_(job), options_(options), now_(now), effects_(effects) {}
+
+absl::Duration JobController::Grace() const {
+  const v1::LimitSpec& limits = job_.job().spec().spec().limits();
+  return absl::Seconds(limits.has_grace_period_seconds() ? limits.grace_period_seconds()
+                                                         : kDefaultGraceSeconds);
+}
 
 bool JobController::InEpoch() const {
   return job_.record.phase() != records::EPOCH_PHASE_UNSPECIFIED;
@@ -340,7 +341,7 @@ void JobController::SendStop(int rank, v1::StopMode mode, std::string_view reaso
   *stop->mutable_key() = Key(rank);
   stop->set_mode(mode);
   stop->set_reason(std::string(reason));
-  stop->set_grace_seconds(GraceSeconds(job().spec().spec().limits()));
+  stop->set_grace_seconds(absl::ToDoubleSeconds(Grace()));
   status(rank).set_state(v1::RANK_STATE_STOPPING);
 }
 

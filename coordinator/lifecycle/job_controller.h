@@ -99,6 +99,8 @@ class JobController {
   // Ends the epoch because somebody wants it.
   void StopFor(records::StopIntent intent, v1::StopMode mode, std::string_view reason);
   void Vanished(int rank);
+  // Better evidence of why the epoch ends than what began its end.
+  void ReplaceCause(v1::RootCause cause);
   void RefineCause(int rank, const v1::RankExited& exited);
   void Release(int rank, v1::RankState state);
   void MaybeCloseEpoch();
@@ -111,6 +113,8 @@ class JobController {
   v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
   void UpdateProgress(const v1::StepMetrics& metrics);
   v1::StopMode GentleStop() const;
+  // limits.grace_period_seconds, or its default.
+  [[nodiscard]] absl::Duration Grace() const;
 
   void CheckJoinDeadline();
   void CheckStops();

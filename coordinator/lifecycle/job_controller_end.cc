@@ -111,14 +111,9 @@ void JobController::RefineCause(int rank, const v1::RankExited& exited) {
       !killed_by_us && (exited.signal() == 9 ||
                         ((exited.signal() != 0 || exited.exit_code() != 0) && !saw_peer_only));
   if (of_peers && own_death) {
-    cause = CauseOfExit(rank, exited);
-    job().set_cause(cause.cause());
-    v1::JobEvent& event =
-        Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message());
-    event.set_cause(cause.cause());
-    event.set_rank(rank);
-    event.set_worker(cause.worker());
-  } else if (cause.rank() == rank && cause.last_lines_size() == 0) {
+    return ReplaceCause(CauseOfExit(rank, exited));
+  }
+  if (cause.rank() == rank && cause.last_lines_size() == 0) {
     *cause.mutable_last_lines() = exited.last_lines();
     if (!killed_by_us) {
       cause.set_exit_code(exited.exit_code());
@@ -126,6 +121,16 @@ void JobController::RefineCause(int rank, const v1::RankExited& exited) {
     }
   }
   *job().mutable_root_cause() = cause;
+}
+
+void JobController::ReplaceCause(v1::RootCause cause) {
+  job().set_cause(cause.cause());
+  *job().mutable_root_cause() = cause;
+  v1::JobEvent& event = Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message());
+  event.set_cause(cause.cause());
+  event.set_rank(cause.rank());
+  event.set_worker(cause.worker());
+  *job_.record.mutable_ending_cause() = std::move(cause);
 }
 
 void JobController::Release(int rank, v1::RankState state) {
@@ -203,13 +208,13 @@ void JobController::CloseEpoch() {
 void JobController::AfterFailure() {
   const v1::RootCause cause = job_.record.ending_cause();
   CloseAttempt(v1::ATTEMPT_STATE_FAILED);
+  job().set_cause(cause.cause());
+  *job().mutable_root_cause() = cause;
   attempt().set_cause(cause.cause());
   *attempt().mutable_root_cause() = cause;
 
   FailureFacts facts;
   facts.cause = cause;
-  job().set_cause(cause.cause());
-  *job().mutable_root_cause() = cause;
   if (cause.rank() < static_cast<int>(job_.live.size())) {
     const LiveRank& live = job_.live[cause.rank()];
     facts.phase = live.failure ? live.failure->phase()

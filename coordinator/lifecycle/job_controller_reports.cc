@@ -206,15 +206,12 @@ void JobController::OnFailure(int rank, const v1::RankFailure& failure) {
   }
   // A rank's own trouble explains what its peers saw of it; and an accused rank that lost a peer
   // itself passes the blame on.
-  v1::RootCause& known = *job_.record.mutable_ending_cause();
+  const v1::RootCause& known = job_.record.ending_cause();
   const bool of_peers = known.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
   const bool passes_on = known.rank() == rank && blames_peer && culprit != rank;
   if (job_.record.intent() == records::STOP_INTENT_UNSPECIFIED && of_peers &&
       (cause.cause() != v1::FAILURE_CAUSE_COMMUNICATION || passes_on)) {
-    known = cause;
-    *job().mutable_root_cause() = cause;
-    job().set_cause(cause.cause());
-    Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message()).set_rank(rank);
+    ReplaceCause(std::move(cause));
   }
 }
 

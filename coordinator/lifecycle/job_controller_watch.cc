@@ -14,15 +14,8 @@ namespace fsdp::coordinator {
 namespace {
 
 constexpr std::int64_t kDefaultJoinTimeoutSeconds = 120;
-constexpr std::int64_t kDefaultGraceSeconds = 60;
 // A kill that was not answered is repeated.
 constexpr absl::Duration kKillRepeat = absl::Seconds(10);
-
-absl::Duration Grace(const v1::JobSpec& spec) {
-  return absl::Seconds(spec.limits().has_grace_period_seconds()
-                           ? spec.limits().grace_period_seconds()
-                           : kDefaultGraceSeconds);
-}
 
 }  // namespace
 
@@ -49,17 +42,9 @@ void JobController::OnWorkerLost(const WorkerId& worker, const std::string& inca
       Fail({.cause = std::move(cause)});
       continue;
     }
-    v1::RootCause& known = *job_.record.mutable_ending_cause();
     if (job_.record.intent() == records::STOP_INTENT_UNSPECIFIED &&
-        known.cause() == v1::FAILURE_CAUSE_COMMUNICATION) {
-      known = cause;
-      *job().mutable_root_cause() = cause;
-      job().set_cause(cause.cause());
-      v1::JobEvent& event =
-          Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message());
-      event.set_cause(cause.cause());
-      event.set_rank(rank);
-      event.set_worker(cause.worker());
+        job_.record.ending_cause().cause() == v1::FAILURE_CAUSE_COMMUNICATION) {
+      ReplaceCause(std::move(cause));
     }
     MaybeCloseEpoch();
   }
@@ -149,7 +134,7 @@ void JobController::CheckJoinDeadline() {
 
 void JobController::CheckStops() {
   if (job_.record.phase() != records::EPOCH_PHASE_ENDING) return;
-  const absl::Duration patience = Grace(job().spec().spec()) + options_.timing.stop_margin;
+  const absl::Duration patience = Grace() + options_.timing.stop_margin;
   for (int rank = 0; rank < job_.record.members_size(); ++rank) {
     if (member(rank).released()) continue;
     LiveRank& live = job_.live[rank];
@@ -222,7 +207,7 @@ void JobController::CheckHanging() {
 // The first ranks have finished the job: the rest must follow soon.
 void JobController::CheckLinger() {
   if (!job_.first_finish || job_.record.phase() != records::EPOCH_PHASE_LIVE) return;
-  const absl::Duration patience = Grace(job().spec().spec()) + options_.timing.stop_margin;
+  const absl::Duration patience = Grace() + options_.timing.stop_margin;
   if (now_.mono - *job_.first_finish < patience) return;
   job_.linger_killed = true;
   job_.record.set_phase(records::EPOCH_PHASE_ENDING);

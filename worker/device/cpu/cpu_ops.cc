@@ -13,7 +13,6 @@ namespace {
 
 // Columns that one task sums over all rows: two cache lines of f32.
 constexpr std::int64_t kColumnGranularity = 32;
-constexpr std::initializer_list<DType> kOperandTypes = {DType::kF32, DType::kBf16, DType::kF64};
 
 }  // namespace
 

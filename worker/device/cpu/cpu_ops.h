@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 
 #include "absl/status/status.h"
@@ -20,6 +21,10 @@
 #include "worker/device/ops.h"
 
 namespace fsdp::cpu {
+
+// What weights, activations and their gradients may be.
+inline constexpr std::initializer_list<DType> kOperandTypes = {DType::kF32, DType::kBf16,
+                                                               DType::kF64};
 
 class CpuOps final : public Ops {
  public:

@@ -13,7 +13,6 @@
 namespace fsdp::cpu {
 namespace {
 
-constexpr std::initializer_list<DType> kOperandTypes = {DType::kF32, DType::kBf16, DType::kF64};
 // Elements whose squares one task sums; one f64 and a flag of scratch each.
 constexpr std::int64_t kStatsChunk = 65536;
 // torch.nn.utils.clip_grad_norm_ adds this to the norm.
