@@ -1,0 +1,159 @@
+// Ranks and their checkpoints: resume, verdicts on manifests, retention, damage.
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/unit/worker/train_runtime/trainer_fixture.h"
+#include "worker/train/trainer_errors.h"
+#include "worker/train/trainer_setup.h"
+
+namespace fsdp {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(TrainerTest, ResumeIsBitExactOnTheSameWorldSize) {
+  for (const int world : {1, 3}) {
+    std::filesystem::remove_all(directory_ + "/checkpoints");
+    Epoch whole(Job(8), world);
+    whole.Run();
+    ASSERT_TRUE(whole.results[0].ok()) << whole.results[0].status();
+
+    Epoch first(JobWithCheckpoints(8), world);
+    // Only one rank hears of it; all must stop at the same step.
+    first.links.back()->StopAfter(3, v1::STOP_MODE_CHECKPOINT);
+    first.Run();
+    ASSERT_TRUE(first.results[0].ok()) << first.results[0].status();
+    EXPECT_FALSE(first.done().finished());
+    const std::int64_t stopped = first.done().last_step();
+    EXPECT_GE(stopped, 3);
+    EXPECT_LT(stopped, 8);
+    EXPECT_EQ(first.done().checkpoint_step(), stopped);
+
+    Epoch second(JobWithCheckpoints(8), world);
+    second.number = 2;
+    second.resume = Newest()->path;
+    second.Run();
+    ASSERT_TRUE(second.results[0].ok()) << second.results[0].status();
+    std::vector<double> losses = first.links[0]->Losses();
+    for (const double loss : second.links[0]->Losses()) losses.push_back(loss);
+    EXPECT_EQ(losses, whole.links[0]->Losses()) << "world " << world;
+    EXPECT_EQ(second.done().result().validation_loss(), whole.done().result().validation_loss());
+  }
+}
+
+TEST_F(TrainerTest, ResumeOnAnotherWorldSizeGoesOnWithTheSameLoss) {
+  Epoch first(JobWithCheckpoints(4), 3);
+  first.Run();
+  Epoch whole(Job(8), 1);
+  whole.Run();
+  for (const int world : {1, 2, 4}) {
+    v1::TrainingJob job = JobWithCheckpoints(8);
+    job.mutable_spec()->mutable_checkpoint()->set_keep_last(0);  // the next round starts there too
+    Epoch second(job, world);
+    second.number = 1 + world;
+    second.resume = directory_ + "/checkpoints/test/step-00000004.e00001";
+    second.Run();
+    ASSERT_TRUE(second.results[0].ok()) << second.results[0].status();
+    const std::vector<double> losses = second.links[0]->Losses();
+    ASSERT_EQ(losses.size(), 4U);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const double expected = whole.links[0]->Losses()[4 + i];
+      // Sums in another order: fp32 rounding over a few steps (the issue allows 1e-5 over 10).
+      EXPECT_NEAR(losses[i], expected, 1e-5 * expected) << "world " << world << ", step " << 5 + i;
+    }
+  }
+}
+
+// A crash between the last checkpoint and the end of the job.
+TEST_F(TrainerTest, ResumeAtTheEndGivesTheSameResult) {
+  Epoch first(JobWithCheckpoints(3), 2);
+  first.Run();
+  Epoch second(JobWithCheckpoints(3), 2);
+  second.number = 2;
+  second.resume = Newest()->path;
+  second.Run();
+  ASSERT_TRUE(second.results[0].ok()) << second.results[0].status();
+  EXPECT_TRUE(second.done().finished());
+  EXPECT_EQ(second.done().result().train_loss(), first.done().result().train_loss());
+  EXPECT_EQ(second.done().result().validation_loss(), first.done().result().validation_loss());
+  EXPECT_EQ(second.done().checkpoint_step(), 3);
+  EXPECT_TRUE(second.links[0]->Steps().empty());
+}
+
+TEST_F(TrainerTest, ARefusedManifestIsNeverPublished) {
+  Epoch epoch(JobWithCheckpoints(2));
+  epoch.links[0]->SetVerdicts(FakeLink::Verdicts::kRefuse);
+  epoch.Run();
+  EXPECT_EQ(CauseOf(epoch.results[0].status()), v1::FAILURE_CAUSE_CHECKPOINT);
+  EXPECT_EQ(ExitOf(epoch.results[0].status()), TrainerExit::kCheckpoint);
+  EXPECT_THAT(epoch.links[0]->Failure().message(), HasSubstr("epoch 1 is over"));
+  EXPECT_FALSE(Newest().ok());
+}
+
+TEST_F(TrainerTest, AVerdictThatComesLateDoesNotStopTraining) {
+  v1::TrainingJob job = JobWithCheckpoints(6);
+  job.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
+  Epoch epoch(job);
+  epoch.links[0]->SetVerdicts(FakeLink::Verdicts::kAdmitWhenDone);
+  epoch.Run();
+  ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+  EXPECT_EQ(epoch.links[0]->Steps().size(), 6U);
+  EXPECT_EQ(Newest()->step, 6);
+}
+
+TEST_F(TrainerTest, OldCheckpointsGo) {
+  v1::TrainingJob job = JobWithCheckpoints(6);
+  job.mutable_spec()->mutable_checkpoint()->set_every_steps(1);
+  job.mutable_spec()->mutable_checkpoint()->set_keep_last(2);
+  Epoch epoch(job, 2);
+  epoch.Run();
+  ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+  const auto entries = ListCheckpoints(BlobStore::Posix(), Root()).value();
+  ASSERT_EQ(entries.size(), 2U);
+  EXPECT_EQ(entries[0].step, 5);
+  EXPECT_EQ(entries[1].step, 6);
+}
+
+TEST_F(TrainerTest, ADamagedCheckpointIsACheckpointFailureThatNamesTheFile) {
+  Epoch first(JobWithCheckpoints(2), 2);
+  first.Run();
+  ASSERT_TRUE(first.results[0].ok()) << first.results[0].status();
+  const std::string path = Newest()->path + "/rank-00001.safetensors";
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-3, std::ios::end);
+    file.put('\x55');
+  }
+  Epoch second(JobWithCheckpoints(4), 2);
+  second.number = 2;
+  second.resume = Newest()->path;
+  second.Run();
+  int named = 0;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_FALSE(second.results[rank].ok());
+    if (absl::StrContains(second.links[rank]->Failure().message(), "rank-00001.safetensors")) {
+      EXPECT_EQ(second.links[rank]->Failure().cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+      ++named;
+    }
+  }
+  EXPECT_GT(named, 0);
+}
+
+TEST_F(TrainerTest, ADirectoryTokenIsTheFoldersAndNobodyElses) {
+  std::filesystem::create_directories(directory_ + "/a");
+  std::filesystem::create_directories(directory_ + "/b");
+  const std::string token = DirectoryToken(directory_ + "/a").value();
+  EXPECT_EQ(DirectoryToken(directory_ + "/a/../a").value(), token);
+  EXPECT_NE(DirectoryToken(directory_ + "/b").value(), token);
+  EXPECT_FALSE(DirectoryToken(directory_ + "/none").ok());
+}
+
+}  // namespace
+}  // namespace fsdp
