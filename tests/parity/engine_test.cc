@@ -342,6 +342,35 @@ TEST(Families, AreWhatThePlanCounted) {
   }
 }
 
+TEST(Replay, TimesMatMulsAloneAndLeavesTheWeights) {
+  RunOptions options;
+  options.plan = SmallPlan(Preset("llama-tiny"));
+  options.plan.parameter_dtype = DType::kBf16;
+  const auto run = [&](bool replays) {
+    auto solo = MakeSolo(options.plan);
+    EXPECT_TRUE(solo.ok()) << solo.status();
+    std::vector<double> losses;
+    for (std::int64_t step = 1; step <= 3; ++step) {
+      const GlobalBatch batch = MakeBatch(options, static_cast<int>(step));
+      const auto result = solo->engine->Step({step, 1e-2, batch.tokens, batch.targets});
+      EXPECT_TRUE(result.ok()) << result.status();
+      losses.push_back(result->loss);
+      if (!replays) continue;
+      for (const KernelFamily family : {KernelFamily::kMatMulMlp, KernelFamily::kAttention}) {
+        const auto index = static_cast<std::size_t>(family);
+        const FamilyTotals before = solo->engine->families()[index];
+        const auto seconds = solo->engine->ReplaySeconds(std::array{family}, 2);
+        EXPECT_TRUE(seconds.ok()) << seconds.status();
+        EXPECT_GT(*seconds, 0);
+        const FamilyTotals& after = solo->engine->families()[index];
+        EXPECT_EQ(after.launches - before.launches, 2 * before.launches / (3 * step - 2));
+      }
+    }
+    return losses;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
 TEST(Families, CountTheModelsFlops) {
   auto solo = MakeSolo(SmallPlan(Preset("llama-tiny")));
   ASSERT_TRUE(solo.ok()) << solo.status();

@@ -7,6 +7,8 @@
 namespace fsdp {
 namespace {
 
+constexpr std::size_t kAlignBytes = 256;
+
 double FlopsOf(const Matrix& out, std::int64_t inner) {
   return 2.0 * static_cast<double>(out.rows) * static_cast<double>(out.cols) *
          static_cast<double>(inner);
@@ -45,11 +47,40 @@ Matrix Transformer::RowsOf(const Matrix& x, std::int64_t first, std::int64_t row
   return part;
 }
 
+Matrix Transformer::Output(const Matrix& y) const {
+  if (redirect_.empty()) return y;
+  return Matrix::Packed(redirect_.data(), y.dtype, y.rows, y.cols);
+}
+
+std::span<std::byte> Transformer::AttentionScratch(BufferId id) const {
+  const std::span<std::byte> scratch = arena_.Bytes(id);
+  if (redirect_.empty()) return scratch;
+  const std::size_t at = (redirect_.size() - scratch.size()) / kAlignBytes * kAlignBytes;
+  return redirect_.subspan(at, scratch.size());
+}
+
+std::int64_t Transformer::RedirectBytes() const {
+  const std::int64_t tokens = plan_.micro_batch_tokens;
+  const auto element = static_cast<std::int64_t>(SizeOf(plan_.input.parameter_dtype));
+  const std::int64_t columns =
+      std::max({model_.dim, model_.qkv_dim(), model_.mlp_in_dim(), model_.mlp_dim});
+  std::int64_t largest =
+      std::max(tokens * columns, plan_.head.chunk_tokens * model_.vocab_size) * element;
+  for (const UnitPlan& unit : plan_.units) {
+    largest = std::max(largest, unit.layout.unit_elements() *
+                                    static_cast<std::int64_t>(SizeOf(plan_.gradient_dtype())));
+  }
+  const ScratchSizes& scratch = *plan_.input.scratch;
+  const std::int64_t attention =
+      std::max(scratch.attention_forward_bytes, scratch.attention_backward_bytes);
+  return largest + attention + 2 * static_cast<std::int64_t>(kAlignBytes);
+}
+
 absl::Status Transformer::Linear(KernelFamily family, const Matrix& x, const Matrix& w, bool in_out,
                                  const Vector& bias, const Matrix& y) {
   return Run(family, FlopsOf(y, x.cols), BytesOf(x) + BytesOf(w) + BytesOf(y), [&] {
     return ops_.MatMul(stream_, x, Transpose::kNo, w, in_out ? Transpose::kNo : Transpose::kYes,
-                       bias, y, /*accumulate=*/false);
+                       bias, Output(y), /*accumulate=*/false);
   });
 }
 
@@ -57,7 +88,7 @@ absl::Status Transformer::LinearInputGrad(KernelFamily family, const Matrix& dy,
                                           bool in_out, const Matrix& dx) {
   return Run(family, FlopsOf(dx, dy.cols), BytesOf(dy) + BytesOf(w) + BytesOf(dx), [&] {
     return ops_.MatMul(stream_, dy, Transpose::kNo, w, in_out ? Transpose::kYes : Transpose::kNo,
-                       {}, dx, /*accumulate=*/false);
+                       {}, Output(dx), /*accumulate=*/false);
   });
 }
 
@@ -65,9 +96,10 @@ absl::Status Transformer::LinearWeightGrad(KernelFamily family, const Matrix& dy
                                            const Matrix& dw, bool in_out, bool accumulate) {
   const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dw) * (accumulate ? 2 : 1);
   return Run(family, FlopsOf(dw, dy.rows), bytes, [&] {
-    return in_out
-               ? ops_.MatMul(stream_, x, Transpose::kYes, dy, Transpose::kNo, {}, dw, accumulate)
-               : ops_.MatMul(stream_, dy, Transpose::kYes, x, Transpose::kNo, {}, dw, accumulate);
+    return in_out ? ops_.MatMul(stream_, x, Transpose::kYes, dy, Transpose::kNo, {}, Output(dw),
+                                accumulate)
+                  : ops_.MatMul(stream_, dy, Transpose::kYes, x, Transpose::kNo, {}, Output(dw),
+                                accumulate);
   });
 }
 
@@ -159,7 +191,7 @@ absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffer
   RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, BytesOf(qkv) + BytesOf(attn), [&] {
     return ops_.AttentionForward(stream_, qkv, shape, attn,
                                  arena_.Stats(tape.lse, attn.rows * model_.num_heads),
-                                 arena_.Bytes(work.scratch));
+                                 AttentionScratch(work.scratch));
   }));
   return absl::OkStatus();
 }

@@ -44,6 +44,12 @@ class Transformer {
   // All outlive the transformer.
   Transformer(const ArenaView& arena, Device& device, FamilyRecorder& recorder);
 
+  // Matmuls write here instead, and attention its gradients and scratch, until the next call with
+  // an empty span: for replays that must not spoil their inputs.
+  void RedirectOutputs(std::span<std::byte> memory) { redirect_ = memory; }
+  // Bytes that it needs.
+  [[nodiscard]] std::int64_t RedirectBytes() const;
+
   absl::Status EmbedForward(const ModelBatch& batch, const UnitView& weights);
   absl::Status BlockForward(int layer, const ModelBatch& batch, const UnitView& weights);
   // Loss only: stats->loss_sum and ->valid_tokens are added to.
@@ -88,6 +94,8 @@ class Transformer {
   // Rows of `x` from `first` on.
   static Matrix RowsOf(const Matrix& x, std::int64_t first, std::int64_t rows);
 
+  [[nodiscard]] Matrix Output(const Matrix& y) const;
+  [[nodiscard]] std::span<std::byte> AttentionScratch(BufferId id) const;
   // One launch, credited to `family`.
   template <typename Fn>
   absl::Status Run(KernelFamily family, double flops, double bytes, Fn&& fn) {
@@ -145,6 +153,7 @@ class Transformer {
   Ops& ops_;
   Stream& stream_;
   FamilyRecorder& recorder_;
+  std::span<std::byte> redirect_;
 };
 
 }  // namespace fsdp

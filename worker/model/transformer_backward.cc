@@ -131,7 +131,7 @@ absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const Mod
   RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, 2 * BytesOf(qkv) + 2 * BytesOf(attn), [&] {
     return ops_.AttentionBackward(stream_, d_attn, qkv, attn,
                                   arena_.Stats(tape.lse, attn.rows * model_.num_heads), shape,
-                                  d_qkv, arena_.Bytes(block.attention_scratch));
+                                  Output(d_qkv), AttentionScratch(block.attention_scratch));
   }));
   RETURN_IF_ERROR(Rope(d_qkv, shape, /*inverse=*/true));
 

@@ -120,9 +120,12 @@ class Engine {
   // Micro-batches that the largest share of `total_sequences` needs.
   [[nodiscard]] virtual std::int64_t EvaluationRounds(std::int64_t total_sequences) const = 0;
 
-  // How long the step's launches of `families` take alone, one behind the other in their order:
-  // seconds a step, the mean of `repeats`. World size 1. Weights stay; activations and gradients
+  // How long the step's launches of `families`, matmuls or attention, take alone, one behind the
+  // other in their order: seconds a step, the mean of `repeats`. They read weights as they are and
+  // normally distributed activations (a matrix unit draws less power, and runs faster, on zeros
+  // and on what is not finite) and write beside the arena. World size 1. Activations and gradients
   // are spoilt.
+  //   RESOURCE_EXHAUSTED  no room for the output beside the arena
   virtual absl::StatusOr<double> ReplaySeconds(std::span<const KernelFamily> families,
                                                int repeats) = 0;
 

@@ -89,37 +89,6 @@ absl::StatusOr<EvaluationResult> EngineImpl::Evaluate(std::span<const std::int32
   return result;
 }
 
-absl::StatusOr<double> EngineImpl::ReplaySeconds(std::span<const KernelFamily> families,
-                                                 int repeats) {
-  RETURN_IF_ERROR(dead_);
-  if (exchange_.sharded()) return absl::FailedPreconditionError("a replay needs world size 1");
-  RETURN_IF_ERROR(Flush().status());
-  Stream& compute = device_.compute();
-  StepTimeline& timeline = evaluation_timeline_;
-  timeline.Begin();
-  exchange_.BeginStep(&timeline);
-  recorder_.set_timer(nullptr);
-  recorder_.Select(families);
-  graphs_.Pause(true);
-  const auto replay = [&]() -> absl::StatusOr<double> {
-    ASSIGN_OR_RETURN(Event * begin, timeline.Mark(compute));
-    for (int i = 0; i < repeats; ++i) {
-      for (std::int64_t j = 0; j < plan_.split.num_micro_batches(); ++j) {
-        RETURN_IF_ERROR(MicroBatch(j));
-      }
-    }
-    ASSIGN_OR_RETURN(Event * end, timeline.Mark(compute));
-    RETURN_IF_ERROR(device_.Synchronize(compute));
-    return device_.ElapsedSeconds(*begin, *end);
-  };
-  const absl::StatusOr<double> seconds = replay();
-  graphs_.Pause(false);
-  recorder_.SelectAll();
-  dead_ = seconds.status();
-  RETURN_IF_ERROR(dead_);
-  return *seconds / repeats;
-}
-
 absl::Status EngineImpl::Logits(std::span<const std::int32_t> tokens, std::span<float> logits) {
   RETURN_IF_ERROR(dead_);
   const std::int64_t vocab = plan_.input.model.vocab_size;

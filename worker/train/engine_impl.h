@@ -2,7 +2,7 @@
 #define FSDPCTL_WORKER_TRAIN_ENGINE_IMPL_H_
 
 // The engine's state. engine.cc builds it and holds the weights, engine_step.cc is the training
-// step, engine_evaluate.cc the passes without gradients.
+// step, engine_evaluate.cc the passes without gradients, engine_replay.cc parts of a step alone.
 
 #include <array>
 #include <memory>
@@ -106,6 +106,8 @@ class EngineImpl final : public Engine {
   absl::Status RunStep(const StepInput& input);
   absl::StatusOr<StepResult> Collect(const Pending& pending, std::size_t slot);
   absl::Status CheckAllocations(std::int64_t before);
+  // Normally distributed numbers into all memory that activations share, as bf16 or f32.
+  absl::Status FillActivations();
   [[nodiscard]] absl::Status CheckPeers() const;
 
   [[nodiscard]] int head_stage() const { return static_cast<int>(plan_.stages.size()) - 1; }
