@@ -91,6 +91,8 @@ TEST_F(CudaGraph, BlockReplaysTheBitsOfTheEagerRun) {
   const Vector v{Allocate(master.size * 4), kF32, master.size};
   auto* stats = static_cast<StepStats*>(Allocate(sizeof(StepStats)));
   auto* scalars = static_cast<UpdateScalars*>(Allocate(sizeof(UpdateScalars)));
+  auto* step = static_cast<StepScalars*>(Allocate(sizeof(StepScalars)));
+  StepScalars step_of_host = *StepScalarsOf(0.01, 1, {});
   const StepStats one{.loss_sum = 1, .valid_tokens = 1, .grad_norm_sq = 0, .nonfinite = 0};
   const auto attention_scratch = Scratch(std::max(ops.AttentionScratchBytes(shape, kBf16, false),
                                                   ops.AttentionScratchBytes(shape, kBf16, true)));
@@ -120,12 +122,13 @@ TEST_F(CudaGraph, BlockReplaysTheBitsOfTheEagerRun) {
     then(ops.RmsNormBackward(stream(), dy, x, norm, rstd, {}, dx, {}, d_norm, false, norm_scratch));
     then(ops.GradStats(stream(), {dw.data, kF32, master.size}, stats, stats_scratch));
     then(ops.FinishStats(stream(), stats, 1, scalars));
-    then(ops.AdamW(stream(), master, m, v, {dw.data, kF32, master.size}, {}, segments,
-                   {.lr = 0.01F}, scalars));
+    then(ops.AdamW(stream(), master, m, v, {dw.data, kF32, master.size}, segments, {}, step,
+                   scalars));
     return status;
   };
   const auto prepare = [&] {
     ASSERT_TRUE(device_->Copy(stats, &one, sizeof(one), stream()).ok());
+    ASSERT_TRUE(device_->Copy(step, &step_of_host, sizeof(step_of_host), stream()).ok());
     ASSERT_TRUE(device_->Synchronize(stream()).ok());
   };
   const auto results = [&] {
@@ -162,6 +165,16 @@ TEST_F(CudaGraph, BlockReplaysTheBitsOfTheEagerRun) {
     ASSERT_TRUE(device_->Synchronize(stream()).ok());
     EXPECT_TRUE(results() == eager) << "replay " << replay;
   }
+  // The same graph runs a step with another learning rate: it reads that from device memory.
+  step_of_host = *StepScalarsOf(0.02, 1, {});
+  prepare();
+  ASSERT_EQ(cudaGraphLaunch(executable, cuda_stream), cudaSuccess);
+  const std::vector<std::byte> replayed = results();
+  prepare();
+  status = run();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(results() == replayed);
+  EXPECT_FALSE(replayed == eager);
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
 }

@@ -21,11 +21,14 @@
 // and
 //   values); INTERNAL for a failure inside a library, with its call text.
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "worker/device/device.h"
 #include "worker/device/tensor.h"
 
@@ -62,10 +65,30 @@ struct UpdateScalars {
   float loss;        // mean over valid tokens; 0 when there are none
 };
 
+// What stays the same from step to step.
 struct AdamWOptions {
-  float lr = 0, beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F;
-  std::int64_t step = 1;  // 1-based, for bias correction
+  float beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F;
 };
+
+// What AdamW needs to know of the step. It is read from device memory, so that a captured graph
+// runs any step: the host fills one with StepScalarsOf and uploads it.
+struct StepScalars {
+  double lr;
+  double step_size;                 // lr / (1 - beta1^step)
+  double inverse_sqrt_correction2;  // 1 / sqrt(1 - beta2^step)
+};
+
+// `step` counts from 1.
+//   INVALID_ARGUMENT  step < 1
+inline absl::StatusOr<StepScalars> StepScalarsOf(double lr, std::int64_t step,
+                                                 const AdamWOptions& options) {
+  if (step < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("step is ", step, ", must be at least 1"));
+  }
+  const auto count = static_cast<double>(step);
+  return StepScalars{lr, lr / (1 - std::pow(static_cast<double>(options.beta1), count)),
+                     1 / std::sqrt(1 - std::pow(static_cast<double>(options.beta2), count))};
+}
 
 // A run of a shard with one weight decay.
 struct DecaySegment {
@@ -191,11 +214,11 @@ class Ops {
                                    UpdateScalars* scalars) = 0;
 
   // One AdamW update of a shard (decoupled decay, as torch.optim.AdamW): master, m, v, grad are f32
-  // (or all f64) of equal size; `compute` (bf16, may be empty) receives the rounded new weights.
-  // Elements outside every segment are padding and are left alone. `segments` is host memory.
+  // (or all f64) of equal size. Elements outside every segment are padding and are left alone.
+  // `segments` is host memory, `step` and `scalars` are device memory.
   virtual absl::Status AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
-                             const Vector& grad, const Vector& compute,
-                             std::span<const DecaySegment> segments, const AdamWOptions& options,
+                             const Vector& grad, std::span<const DecaySegment> segments,
+                             const AdamWOptions& options, const StepScalars* step,
                              const UpdateScalars* scalars) = 0;
   // The same with the master kept as `compute` (bf16, the rounded weight) plus `remainder` (u16):
   // exactly the f32 value, 16 bytes a parameter with m, v and grad. master f32 bits = (bf16 bits <<
@@ -203,7 +226,8 @@ class Ops {
   virtual absl::Status AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
                                   const Vector& m, const Vector& v, const Vector& grad,
                                   std::span<const DecaySegment> segments,
-                                  const AdamWOptions& options, const UpdateScalars* scalars) = 0;
+                                  const AdamWOptions& options, const StepScalars* step,
+                                  const UpdateScalars* scalars) = 0;
   // f32 <-> (bf16, u16 remainder), exact both ways for finite values. The bf16 is the nearest one,
   // halfway cases away from zero (to even would need a remainder of +32768).
   virtual absl::Status SplitMaster(Stream& stream, const Vector& master, const Vector& compute,

@@ -9,7 +9,8 @@
 namespace fsdp::internal {
 namespace {
 
-// Bytes of the device scalars: two StepStats (training, evaluation) and UpdateScalars.
+// Bytes of the device scalars: StepStats, UpdateScalars and StepScalars (DeviceScalars
+// in worker/train/engine_impl.h).
 constexpr std::int64_t kStatsBytes = 256;
 
 class BufferBuilder {

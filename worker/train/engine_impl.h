@@ -25,6 +25,7 @@ namespace fsdp {
 struct DeviceScalars {
   std::array<StepStats, 2> stats;
   std::array<UpdateScalars, 2> update;
+  std::array<StepScalars, 2> step;
   StepStats evaluation;
 };
 
@@ -59,10 +60,11 @@ class EngineImpl final : public Engine {
   static std::int64_t HostBytes(const Plan& plan);
 
  private:
-  // A step's figures as the device wrote them.
+  // A step's figures: as the device wrote them, and what the host uploads for it.
   struct HostResult {
     StepStats stats;
     UpdateScalars update;
+    StepScalars step;
   };
   // A step whose figures the host has not looked at.
   struct Pending {

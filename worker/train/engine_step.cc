@@ -195,11 +195,12 @@ absl::Status EngineImpl::Update(const StepInput& input) {
   RETURN_IF_ERROR(
       ops.FinishStats(compute, stats(), static_cast<float>(config.max_grad_norm), update));
   AdamWOptions options;
-  options.lr = static_cast<float>(input.lr);
   options.beta1 = static_cast<float>(config.beta1);
   options.beta2 = static_cast<float>(config.beta2);
   options.eps = static_cast<float>(config.eps);
-  options.step = input.step;
+  StepScalars& staged = host_result(slot_)->step;
+  ASSIGN_OR_RETURN(staged, StepScalarsOf(input.lr, input.step, options));
+  RETURN_IF_ERROR(device_.Copy(&scalars()->step[slot_], &staged, sizeof(staged), compute));
   for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
     RETURN_IF_ERROR(UpdateUnit(unit, options));
   }
@@ -213,6 +214,7 @@ absl::Status EngineImpl::UpdateUnit(std::size_t unit, const AdamWOptions& option
   const Vector m = Slice(plan_.moment1, dtype, entry);
   const Vector v = Slice(plan_.moment2, dtype, entry);
   const Vector gradient = exchange_.GradientShard(static_cast<int>(unit));
+  const StepScalars* step = &scalars()->step[slot_];
   const UpdateScalars* update = &scalars()->update[slot_];
   // Weight, m and v are read and written, the gradient is read.
   const double bytes = 7 * static_cast<double>(gradient.size_bytes());
@@ -221,12 +223,12 @@ absl::Status EngineImpl::UpdateUnit(std::size_t unit, const AdamWOptions& option
     Ops& ops = device_.ops();
     Stream& compute = device_.compute();
     if (!plan_.split_master()) {
-      return ops.AdamW(compute, Slice(plan_.master, dtype, entry), m, v, gradient, {},
-                       segments_[unit], options, update);
+      return ops.AdamW(compute, Slice(plan_.master, dtype, entry), m, v, gradient, segments_[unit],
+                       options, step, update);
     }
     return ops.AdamWSplit(compute, Slice(plan_.compute_weights, DType::kBf16, entry),
                           Slice(plan_.remainder, DType::kU16, entry), m, v, gradient,
-                          segments_[unit], options, update);
+                          segments_[unit], options, step, update);
   });
 }
 

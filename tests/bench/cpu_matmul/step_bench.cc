@@ -114,6 +114,7 @@ class StepBench {
   Vector v_ = memory_.NewVector(DType::kF32, kVocab* kDim);
   StepStats stats_ = {};
   UpdateScalars scalars_ = {1e-3F, 0, 1, 1};
+  StepScalars step_ = *StepScalarsOf(1e-6, 1, {});
   std::map<std::string, double> seconds_;
   double matmul_flops_ = 0;
 };
@@ -171,7 +172,7 @@ void StepBench::UpdateOne(void* weight, void* gradient, std::int64_t size) {
   Time("grad stats", [&] { return ops_.GradStats(device_.compute(), grad, &stats_, scratch_); });
   Time("adamw", [&] {
     return ops_.AdamW(device_.compute(), {weight, DType::kF32, size}, {m_.data, DType::kF32, size},
-                      {v_.data, DType::kF32, size}, grad, {}, all, {.lr = 1e-6F}, &scalars_);
+                      {v_.data, DType::kF32, size}, grad, all, {}, &step_, &scalars_);
   });
 }
 

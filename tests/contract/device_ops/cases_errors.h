@@ -125,11 +125,17 @@ TEST_P(DeviceOpsContract, RefusesTrainingOperandsThatDoNotFit) {
   ExpectInvalid(ops.Accumulate(st, v(3), env.OutVec(DType::kBf16, 3)), "to");
   ExpectInvalid(ops.FinishStats(st, nullptr, 0, scalars), "stats");
   const std::vector<DecaySegment> segments = {{0, 9, 0}};
-  const AdamWOptions options = {.lr = 0.1F};
-  ExpectInvalid(ops.AdamW(st, v(8), v(8), v(8), v(8), {}, segments, options, scalars), "segments");
-  ExpectInvalid(ops.AdamW(st, v(9), v(8), v(9), v(9), {}, segments, options, scalars), "m");
-  ExpectInvalid(ops.AdamW(st, v(9), v(9), v(9), v(7), {}, segments, options, scalars), "grad");
-  ExpectInvalid(ops.AdamW(st, v(9), v(9), v(9), v(9), v(9), segments, options, scalars), "compute");
+  const AdamWOptions options;
+  const StepScalars* step = env.UploadRaw<StepScalars>({{}});
+  const Vector bf16 = env.OutVec(DType::kBf16, 9);
+  ExpectInvalid(ops.AdamW(st, v(8), v(8), v(8), v(8), segments, options, step, scalars),
+                "segments");
+  ExpectInvalid(ops.AdamW(st, v(9), v(8), v(9), v(9), segments, options, step, scalars), "m");
+  ExpectInvalid(ops.AdamW(st, v(9), v(9), v(9), v(7), segments, options, step, scalars), "grad");
+  ExpectInvalid(ops.AdamW(st, v(9), v(9), v(9), v(9), segments, options, nullptr, scalars), "step");
+  ExpectInvalid(ops.AdamWSplit(st, bf16, v(9), v(9), v(9), v(9), segments, options, step, scalars),
+                "remainder");
+  ExpectInvalid(StepScalarsOf(0.1, 0, options).status(), "step");
   ExpectInvalid(ops.SplitMaster(st, v(4), env.OutVec(DType::kBf16, 3), {scalars, DType::kU16, 4}),
                 "compute");
 }

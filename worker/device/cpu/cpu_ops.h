@@ -92,13 +92,13 @@ class CpuOps final : public Ops {
   absl::Status FinishStats(Stream& stream, const StepStats* stats, float max_norm,
                            UpdateScalars* scalars) override;
   absl::Status AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
-                     const Vector& grad, const Vector& compute,
-                     std::span<const DecaySegment> segments, const AdamWOptions& options,
+                     const Vector& grad, std::span<const DecaySegment> segments,
+                     const AdamWOptions& options, const StepScalars* step,
                      const UpdateScalars* scalars) override;
   absl::Status AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
                           const Vector& m, const Vector& v, const Vector& grad,
                           std::span<const DecaySegment> segments, const AdamWOptions& options,
-                          const UpdateScalars* scalars) override;
+                          const StepScalars* step, const UpdateScalars* scalars) override;
   absl::Status SplitMaster(Stream& stream, const Vector& master, const Vector& compute,
                            const Vector& remainder) override;
   absl::Status JoinMaster(Stream& stream, const Vector& compute, const Vector& remainder,
@@ -135,7 +135,7 @@ class CpuOps final : public Ops {
   void ScatterRows(std::span<const std::int64_t> keys, const Matrix& from, const Matrix& to,
                    bool accumulate);
   void RunAdamW(AdamWArgs args, DType dtype, std::span<const DecaySegment> segments,
-                const AdamWOptions& options, const UpdateScalars& scalars);
+                const AdamWOptions& options, const StepScalars& step, const UpdateScalars& scalars);
 
   const KernelSet& kernels_;
   ThreadPool& pool_;

@@ -42,11 +42,6 @@ std::byte* RowOf(const Matrix& x, std::int64_t row) {
          row * x.stride * static_cast<std::int64_t>(SizeOf(x.dtype));
 }
 
-void* ElementOf(const Vector& x, std::int64_t index) {
-  if (x.data == nullptr) return nullptr;
-  return static_cast<std::byte*>(x.data) + index * static_cast<std::int64_t>(SizeOf(x.dtype));
-}
-
 OpChecks& CheckSegments(OpChecks& check, std::span<const DecaySegment> segments,
                         std::int64_t size) {
   for (const DecaySegment& segment : segments) {
@@ -278,21 +273,18 @@ absl::Status CpuOps::FinishStats(Stream& stream, const StepStats* stats, float m
 }
 
 void CpuOps::RunAdamW(AdamWArgs args, DType dtype, std::span<const DecaySegment> segments,
-                      const AdamWOptions& options, const UpdateScalars& scalars) {
+                      const AdamWOptions& options, const StepScalars& step,
+                      const UpdateScalars& scalars) {
   if (scalars.skip != 0) return;
-  const double lr = options.lr;
-  const double beta1 = options.beta1;
-  const double beta2 = options.beta2;
-  const auto step = static_cast<double>(options.step);
-  args.beta1 = beta1;
-  args.beta2 = beta2;
+  args.beta1 = options.beta1;
+  args.beta2 = options.beta2;
   args.eps = options.eps;
-  args.step_size = lr / (1 - std::pow(beta1, step));
-  args.inverse_sqrt_bias2 = 1 / std::sqrt(1 - std::pow(beta2, step));
+  args.step_size = step.step_size;
+  args.inverse_sqrt_bias2 = step.inverse_sqrt_correction2;
   args.grad_scale = scalars.grad_scale;
   const auto run = KernelsFor(kernels_, dtype).adamw;
   for (const DecaySegment& segment : segments) {
-    args.decay_factor = 1 - lr * static_cast<double>(segment.weight_decay);
+    args.decay_factor = 1 - step.lr * static_cast<double>(segment.weight_decay);
     ForRanges(segment.end - segment.begin, 1, 64, [&](std::int64_t begin, std::int64_t end) {
       run(args, segment.begin + begin, segment.begin + end);
     });
@@ -300,16 +292,15 @@ void CpuOps::RunAdamW(AdamWArgs args, DType dtype, std::span<const DecaySegment>
 }
 
 absl::Status CpuOps::AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
-                           const Vector& grad, const Vector& compute,
-                           std::span<const DecaySegment> segments, const AdamWOptions& options,
+                           const Vector& grad, std::span<const DecaySegment> segments,
+                           const AdamWOptions& options, const StepScalars* step,
                            const UpdateScalars* scalars) {
   OpChecks check("AdamW");
   check.OneOf("master", master.dtype, {DType::kF32, DType::kF64});
   check.Vector("master", master, master.dtype, master.size);
   check.Vector("m", m, master.dtype, master.size).Vector("v", v, master.dtype, master.size);
   check.Vector("grad", grad, master.dtype, master.size);
-  if (compute.data != nullptr) check.Vector("compute", compute, DType::kBf16, master.size);
-  check.That(options.step >= 1, absl::StrFormat("step is %d, must be at least 1", options.step));
+  check.That(step != nullptr, "step is null");
   check.That(scalars != nullptr, "scalars is null");
   CheckSegments(check, segments, master.size);
   return Enqueue(stream, check.status(), [=, this] {
@@ -318,8 +309,7 @@ absl::Status CpuOps::AdamW(Stream& stream, const Vector& master, const Vector& m
     args.m = m.data;
     args.v = v.data;
     args.grad = grad.data;
-    args.compute = ElementOf(compute, 0);
-    RunAdamW(args, master.dtype, segments, options, *scalars);
+    RunAdamW(args, master.dtype, segments, options, *step, *scalars);
     return absl::OkStatus();
   });
 }
@@ -327,13 +317,13 @@ absl::Status CpuOps::AdamW(Stream& stream, const Vector& master, const Vector& m
 absl::Status CpuOps::AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
                                 const Vector& m, const Vector& v, const Vector& grad,
                                 std::span<const DecaySegment> segments, const AdamWOptions& options,
-                                const UpdateScalars* scalars) {
+                                const StepScalars* step, const UpdateScalars* scalars) {
   OpChecks check("AdamWSplit");
   check.Vector("compute", compute, DType::kBf16, compute.size);
   check.Vector("remainder", remainder, DType::kU16, compute.size);
   check.Vector("m", m, DType::kF32, compute.size).Vector("v", v, DType::kF32, compute.size);
   check.Vector("grad", grad, DType::kF32, compute.size);
-  check.That(options.step >= 1, absl::StrFormat("step is %d, must be at least 1", options.step));
+  check.That(step != nullptr, "step is null");
   check.That(scalars != nullptr, "scalars is null");
   CheckSegments(check, segments, compute.size);
   return Enqueue(stream, check.status(), [=, this] {
@@ -343,7 +333,7 @@ absl::Status CpuOps::AdamWSplit(Stream& stream, const Vector& compute, const Vec
     args.grad = grad.data;
     args.compute = compute.data;
     args.remainder = remainder.data;
-    RunAdamW(args, DType::kF32, segments, options, *scalars);
+    RunAdamW(args, DType::kF32, segments, options, *step, *scalars);
     return absl::OkStatus();
   });
 }

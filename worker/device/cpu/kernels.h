@@ -114,8 +114,7 @@ struct ConvertArgs {
 struct AdamWArgs {
   void *master, *m, *v;
   const void* grad;
-  void* compute;    // bf16, may be null
-  void* remainder;  // u16; then `compute` and it hold the master, and `master` is null
+  void *compute, *remainder;  // bf16 and u16: both hold the master, and `master` is null
   double lr, beta1, beta2, eps, step_size, inverse_sqrt_bias2, decay_factor, grad_scale;
 };
 

@@ -88,10 +88,6 @@ void AdamW(const AdamWArgs& p, i64 begin, i64 end) {
     Store(master + i, w, n);
     Store(m + i, new_m, n);
     Store(v + i, new_v, n);
-    if (p.compute != nullptr) {
-      Store(static_cast<Bf16*>(p.compute) + i, ConvertLanes(w, static_cast<const F16*>(nullptr)),
-            n);
-    }
   });
 }
 

@@ -1,7 +1,5 @@
 #include "worker/device/cuda/adamw.h"
 
-#include <cmath>
-
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
 #include "worker/device/cuda/cuda_status.h"
@@ -11,14 +9,14 @@ namespace fsdp {
 namespace {
 
 absl::Status Check(const char* op, std::int64_t size, const kernels::AdamWArgs& args,
-                   std::span<const DecaySegment> segments, const AdamWOptions& options,
+                   std::span<const DecaySegment> segments, const StepScalars* step,
                    const UpdateScalars* scalars) {
   OpChecks check(op);
   check.Vector("m", args.m, DType::kF32, size)
       .Vector("v", args.v, DType::kF32, size)
       .Vector("grad", args.grad, DType::kF32, size)
-      .That(scalars != nullptr, "scalars is null")
-      .That(options.step >= 1, absl::StrFormat("step is %d, must be at least 1", options.step));
+      .That(step != nullptr, "step is null")
+      .That(scalars != nullptr, "scalars is null");
   std::int64_t behind = 0;
   for (const DecaySegment& segment : segments) {
     check.That(segment.begin >= behind && segment.begin <= segment.end && segment.end <= size,
@@ -33,19 +31,15 @@ absl::Status Check(const char* op, std::int64_t size, const kernels::AdamWArgs& 
 
 absl::Status RunAdamW(const char* op, cudaStream_t stream, std::int64_t size,
                       kernels::AdamWArgs args, std::span<const DecaySegment> segments,
-                      const AdamWOptions& options, const UpdateScalars* scalars) {
-  RETURN_IF_ERROR(Check(op, size, args, segments, options, scalars));
-  const double correction1 = 1 - std::pow(static_cast<double>(options.beta1), options.step);
-  const double correction2 = 1 - std::pow(static_cast<double>(options.beta2), options.step);
-  args.lr = options.lr;
+                      const AdamWOptions& options, const StepScalars* step,
+                      const UpdateScalars* scalars) {
+  RETURN_IF_ERROR(Check(op, size, args, segments, step, scalars));
   args.beta1 = options.beta1;
   args.beta2 = options.beta2;
   args.eps = options.eps;
-  args.step_size = static_cast<float>(options.lr / correction1);
-  args.inverse_sqrt_correction2 = static_cast<float>(1 / std::sqrt(correction2));
   kernels::DecayRuns runs;
   const auto launch = [&] {
-    const cudaError_t error = kernels::AdamW(stream, args, runs, scalars);
+    const cudaError_t error = kernels::AdamW(stream, args, runs, step, scalars);
     runs.count = 0;
     return CudaToStatus(error, op);
   };

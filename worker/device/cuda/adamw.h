@@ -1,7 +1,7 @@
 #ifndef FSDPCTL_WORKER_DEVICE_CUDA_ADAMW_H_
 #define FSDPCTL_WORKER_DEVICE_CUDA_ADAMW_H_
 
-// The host's part of both forms of AdamW: checks, bias corrections, and decay segments merged into
+// The host's part of both forms of AdamW: checks, and decay segments merged into
 // as few launches as their number allows (one for up to kernels::kMaxDecayRuns runs).
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,8 @@ namespace fsdp {
 //   INVALID_ARGUMENT  sizes or dtypes that differ, segments that do not ascend within the shard
 absl::Status RunAdamW(const char* op, cudaStream_t stream, std::int64_t size,
                       kernels::AdamWArgs args, std::span<const DecaySegment> segments,
-                      const AdamWOptions& options, const UpdateScalars* scalars);
+                      const AdamWOptions& options, const StepScalars* step,
+                      const UpdateScalars* scalars);
 
 }  // namespace fsdp
 

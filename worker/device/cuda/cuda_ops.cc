@@ -326,25 +326,24 @@ class CudaOps final : public Ops {
   }
 
   absl::Status AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
-                     const Vector& grad, const Vector& compute,
-                     std::span<const DecaySegment> segments, const AdamWOptions& options,
+                     const Vector& grad, std::span<const DecaySegment> segments,
+                     const AdamWOptions& options, const StepScalars* step,
                      const UpdateScalars* scalars) override {
     OpChecks check("AdamW");
     check.Vector("master", master, DType::kF32, master.size);
-    if (!compute.empty()) check.Vector("compute", compute, DType::kBf16, master.size);
     kernels::AdamWArgs args;
     args.master = master;
-    args.compute = compute;
     args.m = m;
     args.v = v;
     args.grad = grad;
     RETURN_IF_ERROR(check.status());
-    return RunAdamW("AdamW", CudaStreamOf(stream), master.size, args, segments, options, scalars);
+    return RunAdamW("AdamW", CudaStreamOf(stream), master.size, args, segments, options, step,
+                    scalars);
   }
   absl::Status AdamWSplit(Stream& stream, const Vector& compute, const Vector& remainder,
                           const Vector& m, const Vector& v, const Vector& grad,
                           std::span<const DecaySegment> segments, const AdamWOptions& options,
-                          const UpdateScalars* scalars) override {
+                          const StepScalars* step, const UpdateScalars* scalars) override {
     OpChecks check("AdamWSplit");
     check.Vector("compute", compute, DType::kBf16, compute.size)
         .Vector("remainder", remainder, DType::kU16, compute.size);
@@ -355,7 +354,7 @@ class CudaOps final : public Ops {
     args.v = v;
     args.grad = grad;
     RETURN_IF_ERROR(check.status());
-    return RunAdamW("AdamWSplit", CudaStreamOf(stream), compute.size, args, segments, options,
+    return RunAdamW("AdamWSplit", CudaStreamOf(stream), compute.size, args, segments, options, step,
                     scalars);
   }
 

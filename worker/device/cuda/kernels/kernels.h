@@ -17,6 +17,7 @@
 
 namespace fsdp {
 
+struct StepScalars;
 struct StepStats;
 struct UpdateScalars;
 
@@ -91,12 +92,10 @@ std::int64_t GradStatsBlocks(std::int64_t size);
 cudaError_t FinishStats(cudaStream_t stream, const StepStats* stats, float max_norm,
                         UpdateScalars* scalars);
 struct AdamWArgs {
-  Vector master;               // f32; empty when `remainder` is given
-  Vector remainder;            // u16
-  Vector m, v, grad, compute;  // compute: bf16, may be empty unless `remainder` is given
-  float beta1 = 0, beta2 = 0, eps = 0, lr = 0;
-  float step_size = 0;                 // lr / (1 - beta1^step)
-  float inverse_sqrt_correction2 = 0;  // 1 / sqrt(1 - beta2^step)
+  Vector master;              // f32, or in its place:
+  Vector compute, remainder;  // bf16 and u16
+  Vector m, v, grad;
+  float beta1 = 0, beta2 = 0, eps = 0;
 };
 // One update of elements [begin, end) of each of up to kMaxDecayRuns runs; runs ascend.
 inline constexpr int kMaxDecayRuns = 64;
@@ -107,7 +106,7 @@ struct DecayRuns {
   int count = 0;
 };
 cudaError_t AdamW(cudaStream_t stream, const AdamWArgs& args, const DecayRuns& runs,
-                  const UpdateScalars* scalars);
+                  const StepScalars* step, const UpdateScalars* scalars);
 cudaError_t SplitMaster(cudaStream_t stream, const Vector& master, const Vector& compute,
                         const Vector& remainder);
 cudaError_t JoinMaster(cudaStream_t stream, const Vector& compute, const Vector& remainder,

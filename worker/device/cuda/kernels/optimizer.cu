@@ -97,24 +97,29 @@ struct AdamWParams {
   float* m;
   float* v;
   const float* grad;
-  float one_minus_beta1, beta2, one_minus_beta2, eps, lr, step_size, inverse_sqrt_correction2;
+  float one_minus_beta1, beta2, one_minus_beta2, eps;
+};
+// StepScalars and UpdateScalars as the elements use them.
+struct AdamWStep {
+  float step_size, inverse_sqrt_correction2, grad_scale;
 };
 
 // One element, as torch.optim.AdamW orders the arithmetic. Every rounding is spelled out, so that
 // all forms of the kernel give the same bits.
-__device__ __forceinline__ float UpdateElement(const AdamWParams& p, float decay, float grad,
-                                               float weight, float& m, float& v) {
+__device__ __forceinline__ float UpdateElement(const AdamWParams& p, const AdamWStep& step,
+                                               float decay, float grad, float weight, float& m,
+                                               float& v) {
   m = __fmaf_rn(__fsub_rn(grad, m), p.one_minus_beta1, m);
   v = __fmaf_rn(v, p.beta2, __fmul_rn(__fmul_rn(p.one_minus_beta2, grad), grad));
-  const float denominator = __fmaf_rn(__fsqrt_rn(v), p.inverse_sqrt_correction2, p.eps);
-  return __fmaf_rn(-p.step_size, __fdiv_rn(m, denominator), __fmul_rn(weight, decay));
+  const float denominator = __fmaf_rn(__fsqrt_rn(v), step.inverse_sqrt_correction2, p.eps);
+  return __fmaf_rn(-step.step_size, __fdiv_rn(m, denominator), __fmul_rn(weight, decay));
 }
 
-enum class MasterKind { kPlain, kPlainWithCompute, kSplit };
+enum class MasterKind { kPlain, kSplit };
 
 template <MasterKind kKind, int V>
-__device__ __forceinline__ void UpdateVector(const AdamWParams& p, float scale, float decay,
-                                             std::int64_t at) {
+__device__ __forceinline__ void UpdateVector(const AdamWParams& p, const AdamWStep& step,
+                                             float decay, std::int64_t at) {
   float grad[V];
   float m[V];
   float v[V];
@@ -134,7 +139,7 @@ __device__ __forceinline__ void UpdateVector(const AdamWParams& p, float scale, 
   }
 #pragma unroll
   for (int i = 0; i < V; ++i) {
-    weight[i] = UpdateElement(p, decay, grad[i] * scale, weight[i], m[i], v[i]);
+    weight[i] = UpdateElement(p, step, decay, grad[i] * step.grad_scale, weight[i], m[i], v[i]);
   }
   StoreFloats<float, V>(p.m + at, m);
   StoreFloats<float, V>(p.v + at, v);
@@ -145,13 +150,6 @@ __device__ __forceinline__ void UpdateVector(const AdamWParams& p, float scale, 
     low.Store(p.remainder + at);
   } else {
     StoreFloats<float, V>(p.master + at, weight);
-    if constexpr (kKind == MasterKind::kPlainWithCompute) {
-#pragma unroll
-      for (int i = 0; i < V; ++i) {
-        high.at[i] = __bfloat16_as_ushort(__float2bfloat16_rn(weight[i]));
-      }
-      high.Store(p.compute + at);
-    }
   }
 }
 
@@ -160,10 +158,13 @@ template <MasterKind kKind, int V>
 __global__ void __launch_bounds__(kThreads)
     AdamWKernel(const AdamWParams p, const __grid_constant__ DecayRuns runs,
                 const std::int64_t first, const std::int64_t num_vectors,
-                const UpdateScalars* scalars) {
+                const StepScalars* step_scalars, const UpdateScalars* scalars) {
   const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= num_vectors || scalars->skip != 0) return;
-  const float scale = scalars->grad_scale;
+  const auto lr = static_cast<float>(step_scalars->lr);
+  const AdamWStep step{static_cast<float>(step_scalars->step_size),
+                       static_cast<float>(step_scalars->inverse_sqrt_correction2),
+                       scalars->grad_scale};
   const std::int64_t begin = first + at * V;
   const std::int64_t end = begin + V;
   int low = 0;  // the first run that ends behind `begin`
@@ -176,21 +177,21 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   for (int run = low; run < runs.count && runs.begin[run] < end; ++run) {
-    const float decay = 1.0F - p.lr * runs.weight_decay[run];
+    const float decay = 1.0F - lr * runs.weight_decay[run];
     if (runs.begin[run] <= begin && runs.end[run] >= end) {
-      UpdateVector<kKind, V>(p, scale, decay, begin);
+      UpdateVector<kKind, V>(p, step, decay, begin);
       return;
     }
     const std::int64_t stop = min(runs.end[run], end);
     for (std::int64_t i = max(runs.begin[run], begin); i < stop; ++i) {
-      UpdateVector<kKind, 1>(p, scale, decay, i);
+      UpdateVector<kKind, 1>(p, step, decay, i);
     }
   }
 }
 
 template <MasterKind kKind>
 cudaError_t LaunchAdamW(cudaStream_t stream, const AdamWParams& p, const DecayRuns& runs,
-                        const UpdateScalars* scalars) {
+                        const StepScalars* step, const UpdateScalars* scalars) {
   constexpr int kV = 8;
   VectorWidth width(kV);
   for (const void* data : {static_cast<const void*>(p.master), static_cast<const void*>(p.m),
@@ -204,7 +205,7 @@ cudaError_t LaunchAdamW(cudaStream_t stream, const AdamWParams& p, const DecayRu
   const std::int64_t num_vectors = CeilDiv(runs.end[runs.count - 1] - first, v);
   const auto blocks = static_cast<unsigned>(CeilDiv(num_vectors, kThreads));
   const auto kernel = wide ? AdamWKernel<kKind, kV> : AdamWKernel<kKind, 1>;
-  kernel<<<blocks, kThreads, 0, stream>>>(p, runs, first, num_vectors, scalars);
+  kernel<<<blocks, kThreads, 0, stream>>>(p, runs, first, num_vectors, step, scalars);
   return cudaGetLastError();
 }
 
@@ -291,7 +292,7 @@ cudaError_t FinishStats(cudaStream_t stream, const StepStats* stats, float max_n
 }
 
 cudaError_t AdamW(cudaStream_t stream, const AdamWArgs& args, const DecayRuns& runs,
-                  const UpdateScalars* scalars) {
+                  const StepScalars* step, const UpdateScalars* scalars) {
   if (runs.count == 0) return cudaSuccess;
   const AdamWParams p{Data<float>(args.master),
                       Data<std::uint16_t>(args.compute),
@@ -302,15 +303,11 @@ cudaError_t AdamW(cudaStream_t stream, const AdamWArgs& args, const DecayRuns& r
                       1 - args.beta1,
                       args.beta2,
                       1 - args.beta2,
-                      args.eps,
-                      args.lr,
-                      args.step_size,
-                      args.inverse_sqrt_correction2};
-  if (p.remainder != nullptr) return LaunchAdamW<MasterKind::kSplit>(stream, p, runs, scalars);
-  if (p.compute != nullptr) {
-    return LaunchAdamW<MasterKind::kPlainWithCompute>(stream, p, runs, scalars);
+                      args.eps};
+  if (p.remainder != nullptr) {
+    return LaunchAdamW<MasterKind::kSplit>(stream, p, runs, step, scalars);
   }
-  return LaunchAdamW<MasterKind::kPlain>(stream, p, runs, scalars);
+  return LaunchAdamW<MasterKind::kPlain>(stream, p, runs, step, scalars);
 }
 
 cudaError_t SplitMaster(cudaStream_t stream, const Vector& master, const Vector& compute,
