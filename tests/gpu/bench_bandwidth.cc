@@ -231,6 +231,16 @@ void Optimizers(Device& device, Table& table, std::int64_t size) {
       return ops.AdamW(device.compute(), master, m, v, grad, segments, options, step, scalars);
     };
   });
+  for (const auto& [name, kind] : {std::pair{"uniform", InitialDraw::Kind::kUniform},
+                                   std::pair{"normal", InitialDraw::Kind::kNormal}}) {
+    table.Row("fill initial " + std::string(name) + ", " + std::to_string(size), 4.0 * size,
+              [&, kind](Arena& arena) {
+                const Vector out = arena.RandomVector(kF32, size);
+                return [&, kind, out] {
+                  return ops.FillInitial(device.compute(), {kind, 0.02F, 1}, 0, out);
+                };
+              });
+  }
   table.Row("grad stats, " + std::to_string(size), 4.0 * size, [&](Arena& arena) {
     const Vector grad = arena.RandomVector(kF32, size);
     const std::span<std::byte> scratch = arena.Bytes(ops.GradStatsScratchBytes(size));

@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "worker/device/device.h"
+#include "worker/device/initial_values.h"
 #include "worker/device/tensor.h"
 
 namespace fsdp {
@@ -198,6 +199,11 @@ class Ops {
                                     std::span<const std::int32_t> targets, StepStats* stats,
                                     bool loss_only, std::span<std::byte> scratch) = 0;
   virtual std::size_t CrossEntropyScratchBytes(std::int64_t tokens, std::int64_t vocab) const = 0;
+
+  // out[i] = element first + i of the draw (worker/device/initial_values.h); f32 or f64, first >=
+  // 0.
+  virtual absl::Status FillInitial(Stream& stream, const InitialDraw& draw, std::int64_t first,
+                                   const Vector& out) = 0;
 
   // to += from, both of `size` elements; `to` f32 (or f64), `from` any of f32, bf16, f64.
   virtual absl::Status Accumulate(Stream& stream, const Vector& from, const Vector& to) = 0;

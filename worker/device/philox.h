@@ -11,7 +11,8 @@ namespace fsdp {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 
-inline PhiloxBlock Philox4x32(PhiloxBlock counter, std::uint64_t key) {
+// constexpr: device code calls it too.
+constexpr PhiloxBlock Philox4x32(PhiloxBlock counter, std::uint64_t key) {
   auto key0 = static_cast<std::uint32_t>(key);
   auto key1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -28,7 +29,7 @@ inline PhiloxBlock Philox4x32(PhiloxBlock counter, std::uint64_t key) {
 }
 
 // Block `index` of the stream of `key`: the counter's upper half stays zero.
-inline PhiloxBlock PhiloxAt(std::uint64_t key, std::uint64_t index) {
+constexpr PhiloxBlock PhiloxAt(std::uint64_t key, std::uint64_t index) {
   return Philox4x32(
       {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0}, key);
 }

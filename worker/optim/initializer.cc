@@ -1,13 +1,8 @@
 #include "worker/optim/initializer.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <numbers>
 #include <thread>
 #include <vector>
-
-#include "worker/device/philox.h"
 
 namespace fsdp {
 namespace {
@@ -22,49 +17,32 @@ std::uint64_t KeyOf(std::uint64_t seed, std::string_view name) {
   return key ^ (key >> 31);
 }
 
-// In (0, 1]: a logarithm of it is finite.
-float OpenUnit(std::uint32_t bits) { return (static_cast<float>(bits >> 8) + 1.0F) * 0x1p-24F; }
-
-std::array<float, 4> UniformBlock(const PhiloxBlock& bits, float bound) {
-  std::array<float, 4> out;
-  for (std::size_t i = 0; i < 4; ++i) {
-    out[i] = (2.0F * static_cast<float>(bits[i] >> 8) * 0x1p-24F - 1.0F) * bound;
-  }
-  return out;
-}
-
-std::array<float, 4> NormalBlock(const PhiloxBlock& bits, float std) {
-  std::array<float, 4> out;
-  for (std::size_t i = 0; i < 4; i += 2) {
-    const float radius = std * std::sqrt(-2.0F * std::log(OpenUnit(bits[i])));
-    const float angle = 2.0F * std::numbers::pi_v<float> * OpenUnit(bits[i + 1]);
-    out[i] = radius * std::cos(angle);
-    out[i + 1] = radius * std::sin(angle);
-  }
-  return out;
-}
-
 }  // namespace
+
+InitialDraw InitialDrawOf(const InitRule& rule, std::uint64_t seed, std::string_view name) {
+  InitialDraw draw;
+  draw.key = KeyOf(seed, name);
+  draw.scale = static_cast<float>(rule.scale);
+  switch (rule.kind) {
+    case InitRule::Kind::kZeros:
+      draw.kind = InitialDraw::Kind::kZeros;
+      break;
+    case InitRule::Kind::kOnes:
+      draw.kind = InitialDraw::Kind::kOnes;
+      break;
+    case InitRule::Kind::kNormal:
+      draw.kind = InitialDraw::Kind::kNormal;
+      break;
+    case InitRule::Kind::kUniform:
+      draw.kind = InitialDraw::Kind::kUniform;
+      break;
+  }
+  return draw;
+}
 
 void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name,
                  std::int64_t first, std::span<float> out) {
-  if (rule.kind == InitRule::Kind::kZeros || rule.kind == InitRule::Kind::kOnes) {
-    std::fill(out.begin(), out.end(), rule.kind == InitRule::Kind::kOnes ? 1.0F : 0.0F);
-    return;
-  }
-  const std::uint64_t key = KeyOf(seed, name);
-  const auto scale = static_cast<float>(rule.scale);
-  const bool normal = rule.kind == InitRule::Kind::kNormal;
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const std::uint64_t index = static_cast<std::uint64_t>(first) + done;
-    const PhiloxBlock bits = PhiloxAt(key, index / 4);
-    const std::array<float, 4> values =
-        normal ? NormalBlock(bits, scale) : UniformBlock(bits, scale);
-    for (std::size_t lane = index % 4; lane < 4 && done < out.size(); ++lane, ++done) {
-      out[done] = values[lane];
-    }
-  }
+  FillInitialValues(InitialDrawOf(rule, seed, name), first, out);
 }
 
 void FillInitialParallel(const InitRule& rule, std::uint64_t seed, std::string_view name,

@@ -8,9 +8,13 @@
 #include <span>
 #include <string_view>
 
+#include "worker/device/initial_values.h"
 #include "worker/plan/model_config.h"
 
 namespace fsdp {
+
+// The parameter's draw, for Ops::FillInitial.
+InitialDraw InitialDrawOf(const InitRule& rule, std::uint64_t seed, std::string_view name);
 
 // Elements [first, first + out.size()) of the parameter `name`. Thread-safe.
 void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name,

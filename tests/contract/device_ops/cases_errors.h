@@ -122,6 +122,8 @@ TEST_P(DeviceOpsContract, RefusesTrainingOperandsThatDoNotFit) {
   ExpectInvalid(ops.EmbeddingBackward(st, ids, env.Out(2, 4), 2, env.Out(5, 3), {}, false),
                 "d_table");
   ExpectInvalid(ops.Cast(st, v(3), v(4)), "to");
+  ExpectInvalid(ops.FillInitial(st, {}, 0, env.OutVec(DType::kBf16, 3)), "out");
+  ExpectInvalid(ops.FillInitial(st, {}, -1, v(3)), "first");
   ExpectInvalid(ops.Accumulate(st, v(3), env.OutVec(DType::kBf16, 3)), "to");
   ExpectInvalid(ops.FinishStats(st, nullptr, 0, scalars), "stats");
   const std::vector<DecaySegment> segments = {{0, 9, 0}};

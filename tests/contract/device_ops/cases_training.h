@@ -217,6 +217,40 @@ TEST_P(DeviceOpsContract, AdamW) {
   EXPECT_EQ(env.Bytes(split_m), env.Bytes(m));
 }
 
+// Uniform draws are the host's bits; normal ones at most one unit of f32 apart.
+TEST_P(DeviceOpsContract, FillInitialDrawsTheHostsValues) {
+  using Kind = InitialDraw::Kind;
+  for (const Kind kind : {Kind::kZeros, Kind::kOnes, Kind::kUniform, Kind::kNormal}) {
+    const InitialDraw draw = {kind, 0.37F, 0x123456789abcdef0ULL};
+    for (const std::int64_t first :
+         {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 34) + 6}) {
+      for (const std::size_t size : {0, 1, 2, 7, 100003}) {
+        std::vector<float> want(size);
+        FillInitialValues(draw, first, std::span(want));
+        for (const DType dtype : {DType::kF32, DType::kF64}) {
+          SCOPED_TRACE(::testing::Message() << NameOf(dtype) << " kind " << static_cast<int>(kind)
+                                            << " first " << first << " size " << size);
+          Env env(*device_, dtype);
+          const Vector out = env.OutVec(dtype, static_cast<std::int64_t>(size) + 1);
+          // One element in: not every start is aligned for wide stores.
+          const Vector part = {static_cast<std::byte*>(out.data) + SizeOf(dtype), dtype,
+                               static_cast<std::int64_t>(size)};
+          FSDP_ASSERT_OK(env.ops().FillInitial(env.stream(), draw, first, part));
+          const Values got = env.Get(out);
+          EXPECT_TRUE(std::isnan(got[0])) << "the element before was written";
+          for (std::size_t i = 0; i < size; ++i) {
+            const float below = std::nextafter(want[i], -HUGE_VALF);
+            const float above = std::nextafter(want[i], HUGE_VALF);
+            const bool exact = kind != Kind::kNormal;
+            ASSERT_GE(got[i + 1], exact ? want[i] : below) << i;
+            ASSERT_LE(got[i + 1], exact ? want[i] : above) << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(DeviceOpsContract, SplitMasterIsExact) {
   std::vector<float> values;
   const auto add = [&](std::uint32_t bits) {

@@ -84,6 +84,8 @@ class CpuOps final : public Ops {
                             std::span<const std::int32_t> targets, StepStats* stats, bool loss_only,
                             std::span<std::byte> scratch) override;
   std::size_t CrossEntropyScratchBytes(std::int64_t tokens, std::int64_t vocab) const override;
+  absl::Status FillInitial(Stream& stream, const InitialDraw& draw, std::int64_t first,
+                           const Vector& out) override;
   absl::Status Accumulate(Stream& stream, const Vector& from, const Vector& to) override;
   absl::Status Cast(Stream& stream, const Vector& from, const Vector& to) override;
   absl::Status GradStats(Stream& stream, const Vector& grad, StepStats* stats,

@@ -199,6 +199,29 @@ std::size_t CpuOps::CrossEntropyScratchBytes(std::int64_t tokens, std::int64_t /
   return static_cast<std::size_t>(tokens) * sizeof(double);
 }
 
+absl::Status CpuOps::FillInitial(Stream& stream, const InitialDraw& draw, std::int64_t first,
+                                 const Vector& out) {
+  // A value costs as much as some 32 elements of a plain pass.
+  constexpr std::int64_t kCost = 32;
+  OpChecks check("FillInitial");
+  check.OneOf("out", out.dtype, {DType::kF32, DType::kF64}).Vector("out", out, out.dtype, out.size);
+  check.That(first >= 0, absl::StrFormat("first is %d, must not be negative", first));
+  return Enqueue(stream, check.status(), [=, this] {
+    ForRanges(out.size, kCost, 64, [&](std::int64_t begin, std::int64_t end) {
+      const auto fill = [&](auto* values) {
+        FillInitialValues(draw, first + begin,
+                          std::span(values + begin, static_cast<std::size_t>(end - begin)));
+      };
+      if (out.dtype == DType::kF64) {
+        fill(static_cast<double*>(out.data));
+      } else {
+        fill(static_cast<float*>(out.data));
+      }
+    });
+    return absl::OkStatus();
+  });
+}
+
 absl::Status CpuOps::Accumulate(Stream& stream, const Vector& from, const Vector& to) {
   OpChecks check("Accumulate");
   check.OneOf("from", from.dtype, kOperandTypes).Vector("from", from, from.dtype, from.size);

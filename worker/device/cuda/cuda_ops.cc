@@ -283,6 +283,16 @@ class CudaOps final : public Ops {
     return static_cast<std::size_t>(tokens) * sizeof(double);
   }
 
+  absl::Status FillInitial(Stream& stream, const InitialDraw& draw, std::int64_t first,
+                           const Vector& out) override {
+    OpChecks check("FillInitial");
+    check.OneOf("out", out.dtype, {DType::kF32, DType::kF64})
+        .Vector("out", out, out.dtype, out.size)
+        .That(first >= 0, absl::StrFormat("first is %d, must not be negative", first));
+    RETURN_IF_ERROR(check.status());
+    return Launched(kernels::FillInitial(CudaStreamOf(stream), draw, first, out), "FillInitial");
+  }
+
   absl::Status Accumulate(Stream& stream, const Vector& from, const Vector& to) override {
     OpChecks check("Accumulate");
     check.OneOf("from", from.dtype, kFloats)

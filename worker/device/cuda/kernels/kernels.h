@@ -17,6 +17,7 @@
 
 namespace fsdp {
 
+struct InitialDraw;
 struct StepScalars;
 struct StepStats;
 struct UpdateScalars;
@@ -111,6 +112,11 @@ cudaError_t SplitMaster(cudaStream_t stream, const Vector& master, const Vector&
                         const Vector& remainder);
 cudaError_t JoinMaster(cudaStream_t stream, const Vector& compute, const Vector& remainder,
                        const Vector& master);
+
+// ---- initial weights ------------------------------------------------------------------------
+// `out` is f32 or f64.
+cudaError_t FillInitial(cudaStream_t stream, const InitialDraw& draw, std::int64_t first,
+                        const Vector& out);
 
 // ---- attention ------------------------------------------------------------------------------
 // Strided views of the packed projections; strides are elements between tokens. Head h of token t
