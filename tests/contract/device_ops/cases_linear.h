@@ -190,6 +190,34 @@ TEST_P(DeviceOpsContract, EmbeddingBackward) {
   }
 }
 
+// More tokens and rows than one pass or block holds, half of them one token. Small whole numbers
+// sum exactly in any order.
+TEST_P(DeviceOpsContract, EmbeddingBackwardOfManyTokens) {
+  const std::int64_t vocab = 3001;
+  const std::int64_t dim = 24;
+  const std::int64_t num_tokens = 10007;
+  std::vector<std::int32_t> ids = RandomIds(num_tokens, static_cast<std::int32_t>(vocab));
+  for (std::size_t t = 0; t < ids.size(); t += 2) ids[t] = 7;
+  Values dout(num_tokens * dim);
+  for (std::size_t i = 0; i < dout.size(); ++i) dout[i] = static_cast<double>(i % 5) - 2;
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(dtype) << " accumulate " << accumulate);
+      Env env(*device_, dtype);
+      const Values before(vocab * dim, accumulate ? 3.0 : std::nan(""));
+      const Matrix d_table = env.InAs(DType::kF32, before, vocab, dim);
+      FSDP_ASSERT_OK(env.ops().EmbeddingBackward(env.stream(), env.Ids(ids),
+                                                 env.In(dout, num_tokens, dim), num_tokens, d_table,
+                                                 {}, accumulate));
+      Values want(vocab * dim, accumulate ? 3.0 : 0.0);
+      for (std::int64_t i = 0; i < num_tokens * dim; ++i) {
+        want[ids[i / dim] * dim + i % dim] += dout[i];
+      }
+      EXPECT_EQ(env.Get(d_table), want);
+    }
+  }
+}
+
 TEST_P(DeviceOpsContract, CastRoundsToNearestEven) {
   // Around every kind of tie: the low half of f32 bits at 0x7FFF, 0x8000, 0x8001 below even and odd
   // bf16 values, signs, denormals, the largest values, infinities.

@@ -7,68 +7,101 @@
 
 namespace fsdp {
 
+struct CrossEntropyCase {
+  std::int64_t rows, vocab, pad;
+  DType dtype;
+  bool loss_only;
+  Values logits;
+  std::vector<std::int32_t> targets;
+};
+
+inline void ExpectCrossEntropy(Device& device, const CrossEntropyCase& c) {
+  const auto [rows, vocab] = std::pair(c.rows, c.vocab);
+  const DType dtype = c.dtype;
+  const bool loss_only = c.loss_only;
+  SCOPED_TRACE(::testing::Message() << NameOf(dtype) << " " << rows << " x " << vocab);
+  Values logits = Rounded(c.logits, dtype);
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(vocab, rows * vocab); ++i) {
+    logits[i] = Rounded(logits[i] + 300, dtype);  // a shift must not overflow
+  }
+  std::vector<std::int32_t> targets = c.targets;
+  for (std::int64_t row = 2; row < rows; row += 5) targets[row] = kIgnoreTarget;
+  Env env(device, dtype);
+  const Matrix x = env.In(logits, rows, vocab, c.pad);
+  StepStats* stats = env.UploadRaw<StepStats>({{10.0, 2.0, 3.0, 4.0}});
+  FSDP_ASSERT_OK(
+      env.ops().CrossEntropy(env.stream(), x, env.Ids(targets), stats, loss_only,
+                             env.Scratch(env.ops().CrossEntropyScratchBytes(rows, vocab))));
+  double loss = 10;
+  double size = 0;
+  double valid = 2;
+  Values want = loss_only ? logits : Values(rows * vocab, 0.0);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (targets[row] == kIgnoreTarget) continue;
+    const double* z = &logits[row * vocab];
+    const double shift = *std::max_element(z, z + vocab);
+    double sum = 0;
+    for (std::int64_t i = 0; i < vocab; ++i) sum += std::exp(z[i] - shift);
+    loss += shift + std::log(sum) - z[targets[row]];
+    size += std::abs(shift) + std::abs(z[targets[row]]) + 8;
+    valid += 1;
+    for (std::int64_t i = 0; i < vocab && !loss_only; ++i) {
+      want[row * vocab + i] = std::exp(z[i] - shift) / sum - (i == targets[row] ? 1 : 0);
+    }
+  }
+  const StepStats got = env.DownloadRaw(stats, 1)[0];
+  // Per row: max, target and log of the sum in f32; a sum of vocab exponentials.
+  EXPECT_NEAR(got.loss_sum, loss, size * (static_cast<double>(vocab) + 16) * kUnitF32 + 1e-12);
+  EXPECT_EQ(got.valid_tokens, valid);
+  EXPECT_EQ(got.grad_norm_sq, 3.0);
+  EXPECT_EQ(got.nonfinite, 4.0);
+  // p: exp (argument below 104 in size), sum, quotient; the -1 at the target.
+  const double unit = (static_cast<double>(vocab) + 16 + 104) * kUnitF32;
+  ExpectClose("logits", env.Get(x), want, loss_only ? 0 : unit + StoreUnit(dtype),
+              {loss_only ? 0 : 4 * kUnitF32});
+}
+
 TEST_P(DeviceOpsContract, CrossEntropy) {
   for (const auto& [rows, vocab] :
        {std::pair<std::int64_t, std::int64_t>{0, 5}, {1, 1}, {19, 257}, {7, 2100}}) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       for (const bool loss_only : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << NameOf(dtype) << " " << rows << " x " << vocab);
-        Values logits = Rounded(Random(rows * vocab, 4.0), dtype);
-        for (std::int64_t i = 0; i < std::min<std::int64_t>(vocab, rows * vocab); ++i) {
-          logits[i] = Rounded(logits[i] + 300, dtype);  // a shift must not overflow
-        }
-        std::vector<std::int32_t> targets = RandomIds(rows, static_cast<std::int32_t>(vocab));
-        for (std::int64_t row = 2; row < rows; row += 5) targets[row] = kIgnoreTarget;
-        Env env(*device_, dtype);
-        const Matrix x = env.In(logits, rows, vocab, 3);
-        StepStats* stats = env.UploadRaw<StepStats>({{10.0, 2.0, 3.0, 4.0}});
-        FSDP_ASSERT_OK(
-            env.ops().CrossEntropy(env.stream(), x, env.Ids(targets), stats, loss_only,
-                                   env.Scratch(env.ops().CrossEntropyScratchBytes(rows, vocab))));
-        double loss = 10;
-        double size = 0;
-        double valid = 2;
-        Values want = loss_only ? logits : Values(rows * vocab, 0.0);
-        for (std::int64_t row = 0; row < rows; ++row) {
-          if (targets[row] == kIgnoreTarget) continue;
-          const double* z = &logits[row * vocab];
-          const double shift = *std::max_element(z, z + vocab);
-          double sum = 0;
-          for (std::int64_t i = 0; i < vocab; ++i) sum += std::exp(z[i] - shift);
-          loss += shift + std::log(sum) - z[targets[row]];
-          size += std::abs(shift) + std::abs(z[targets[row]]) + 8;
-          valid += 1;
-          for (std::int64_t i = 0; i < vocab && !loss_only; ++i) {
-            want[row * vocab + i] = std::exp(z[i] - shift) / sum - (i == targets[row] ? 1 : 0);
-          }
-        }
-        const StepStats got = env.DownloadRaw(stats, 1)[0];
-        // Per row: max, target and log of the sum in f32; a sum of vocab exponentials.
-        EXPECT_NEAR(got.loss_sum, loss,
-                    size * (static_cast<double>(vocab) + 16) * kUnitF32 + 1e-12);
-        EXPECT_EQ(got.valid_tokens, valid);
-        EXPECT_EQ(got.grad_norm_sq, 3.0);
-        EXPECT_EQ(got.nonfinite, 4.0);
-        // p: exp (argument below 104 in size), sum, quotient; the -1 at the target.
-        const double unit = (static_cast<double>(vocab) + 16 + 104) * kUnitF32;
-        ExpectClose("logits", env.Get(x), want, loss_only ? 0 : unit + StoreUnit(dtype),
-                    {loss_only ? 0 : 4 * kUnitF32});
+        ExpectCrossEntropy(*device_, {rows, vocab, 3, dtype, loss_only, Random(rows * vocab, 4.0),
+                                      RandomIds(rows, static_cast<std::int32_t>(vocab))});
       }
     }
   }
 }
 
+// Packed rows of real vocabularies, and more of them than a device works on at once.
+TEST_P(DeviceOpsContract, CrossEntropyOfLongRows) {
+  struct Case {
+    std::int64_t rows, vocab;
+    DType dtype;
+    bool loss_only;
+  };
+  for (const Case& c : {Case{300, 16384, DType::kBf16, false}, Case{7, 32000, DType::kBf16, false},
+                        Case{7, 32000, DType::kF32, false}, Case{40, 128256, DType::kBf16, false},
+                        Case{5, 128256, DType::kF32, true}, Case{9, 2048, DType::kBf16, false}}) {
+    ExpectCrossEntropy(*device_,
+                       {c.rows, c.vocab, 0, c.dtype, c.loss_only, Random(c.rows * c.vocab, 4.0),
+                        RandomIds(c.rows, static_cast<std::int32_t>(c.vocab))});
+  }
+}
+
 TEST_P(DeviceOpsContract, CrossEntropyKeepsNaN) {
-  Env env(*device_, DType::kF32);
-  Values logits = Random(3 * 40);
-  logits[40 + 33] = std::nan("");
-  const Matrix x = env.In(logits, 3, 40);
-  StepStats* stats = env.UploadRaw<StepStats>({{}});
-  FSDP_ASSERT_OK(env.ops().CrossEntropy(env.stream(), x, env.Ids({1, 2, 3}), stats, false,
-                                        env.Scratch(env.ops().CrossEntropyScratchBytes(3, 40))));
-  EXPECT_TRUE(std::isnan(env.DownloadRaw(stats, 1)[0].loss_sum));
-  const Values got = env.Get(x);
-  for (int i = 0; i < 120; ++i) EXPECT_EQ(std::isnan(got[i]), i / 40 == 1) << i;
+  for (const int count : {1, 8, 40}) {  // a vector of them has no maximum
+    Env env(*device_, DType::kF32);
+    Values logits = Random(3 * 40);
+    for (int i = 0; i < count; ++i) logits[79 - i] = std::nan("");
+    const Matrix x = env.In(logits, 3, 40);
+    StepStats* stats = env.UploadRaw<StepStats>({{}});
+    FSDP_ASSERT_OK(env.ops().CrossEntropy(env.stream(), x, env.Ids({1, 2, 3}), stats, false,
+                                          env.Scratch(env.ops().CrossEntropyScratchBytes(3, 40))));
+    EXPECT_TRUE(std::isnan(env.DownloadRaw(stats, 1)[0].loss_sum));
+    const Values got = env.Get(x);
+    for (int i = 0; i < 120; ++i) EXPECT_EQ(std::isnan(got[i]), i / 40 == 1) << i;
+  }
 }
 
 TEST_P(DeviceOpsContract, GradStats) {
@@ -223,7 +256,7 @@ TEST_P(DeviceOpsContract, FillInitialDrawsTheHostsValues) {
   for (const Kind kind : {Kind::kZeros, Kind::kOnes, Kind::kUniform, Kind::kNormal}) {
     const InitialDraw draw = {kind, 0.37F, 0x123456789abcdef0ULL};
     for (const std::int64_t first :
-         {std::int64_t{0}, std::int64_t{3}, (std::int64_t{1} << 34) + 6}) {
+         {std::int64_t{0}, std::int64_t{3}, std::int64_t{5}, (std::int64_t{1} << 34) + 6}) {
       for (const std::size_t size : {0, 1, 2, 7, 100003}) {
         std::vector<float> want(size);
         FillInitialValues(draw, first, std::span(want));

@@ -1,43 +1,16 @@
-// Softmax cross-entropy over a chunk of logits: the logits become their own gradient in place. A
-// row's first vectors stay in registers; what does not fit is read again, out of the L2 cache.
+// Softmax cross-entropy over a chunk of logits: the logits become their own gradient in place. Long
+// rows go to loss_shared.cu. Here a row's first vectors stay in registers; what does not fit is
+// read again, out of the L2 cache.
 
 #include <cmath>
 #include <type_traits>
 
-#include "worker/device/cuda/kernels/device_math.cuh"
 #include "worker/device/cuda/kernels/kernels.h"
+#include "worker/device/cuda/kernels/softmax.cuh"
 #include "worker/device/ops.h"
 
 namespace fsdp::kernels {
 namespace {
-
-// exp(x - base), exactly 1 at x = base.
-template <typename T>
-__device__ __forceinline__ float ExpAbove(float x, float base) {
-  if constexpr (std::is_same_v<T, float>) return expf(x - base);
-  return __expf(x - base);
-}
-
-// Running maximum and sum of exp(x - maximum).
-template <typename T>
-struct RunningSoftmax {
-  float max = -INFINITY;
-  float sum = 0;
-
-  template <int V>
-  __device__ __forceinline__ void Take(const float (&values)[V]) {
-    float top = max;
-#pragma unroll
-    for (int i = 0; i < V; ++i) top = fmaxf(top, values[i]);
-    if (top == -INFINITY) return;
-    if (top > max) {
-      sum *= ExpAbove<T>(max, top);
-      max = top;
-    }
-#pragma unroll
-    for (int i = 0; i < V; ++i) sum += ExpAbove<T>(values[i], top);
-  }
-};
 
 // A thread keeps its first kKept vectors in registers.
 template <typename T, int V, int kThreads, int kKept>
@@ -84,8 +57,7 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     take(Kept::Load(x + at * V));
   }
   const float max = BlockReduce(running.max, MaxOp<float>{}, -INFINITY, shared);
-  const float scaled = running.sum == 0 ? 0 : running.sum * ExpAbove<T>(running.max, max);
-  const float sum = BlockReduce(scaled, SumOp<float>{}, 0.0F, shared);
+  const float sum = BlockReduce(running.SumBelow(max), SumOp<float>{}, 0.0F, shared);
   if (threadIdx.x == 0) {
     row_loss[row] = static_cast<double>(max) + logf(sum) - static_cast<double>(target_logit);
   }
@@ -134,12 +106,9 @@ __global__ void __launch_bounds__(kFinishThreads)
   stats->valid_tokens += valid;
 }
 
-}  // namespace
-
-cudaError_t CrossEntropy(cudaStream_t stream, const Matrix& logits, const std::int32_t* targets,
-                         StepStats* stats, bool loss_only, double* scratch) {
-  if (logits.rows == 0) return cudaSuccess;
-  const cudaError_t error = WithType(logits.dtype, [&](auto tag) {
+cudaError_t ReadingTwice(cudaStream_t stream, const Matrix& logits, const std::int32_t* targets,
+                         bool loss_only, double* row_loss) {
+  return WithType(logits.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     constexpr int kV = 16 / static_cast<int>(sizeof(T));
     VectorWidth width(kV);
@@ -150,7 +119,7 @@ cudaError_t CrossEntropy(cudaStream_t stream, const Matrix& logits, const std::i
     const bool is_long = logits.cols * static_cast<std::int64_t>(sizeof(T)) > kLongRowBytes;
     const auto launch = [&](auto kernel, int threads) {
       kernel<<<static_cast<unsigned>(logits.rows), threads, 0, stream>>>(
-          Data<T>(logits), logits.stride, logits.cols, targets, scratch, loss_only);
+          Data<T>(logits), logits.stride, logits.cols, targets, row_loss, loss_only);
     };
     if (width.elements() != kV) {
       launch(CrossEntropyKernel<T, 1, 512, 6>, 512);
@@ -161,6 +130,17 @@ cudaError_t CrossEntropy(cudaStream_t stream, const Matrix& logits, const std::i
     }
     return cudaGetLastError();
   });
+}
+
+}  // namespace
+
+cudaError_t CrossEntropy(cudaStream_t stream, const Matrix& logits, const std::int32_t* targets,
+                         StepStats* stats, bool loss_only, double* scratch) {
+  if (logits.rows == 0) return cudaSuccess;
+  const SharedRowsLaunch shared_rows =
+      CrossEntropySharedRows(stream, logits, targets, scratch, loss_only);
+  cudaError_t error = shared_rows.error;
+  if (!shared_rows.made) error = ReadingTwice(stream, logits, targets, loss_only, scratch);
   if (error != cudaSuccess) return error;
   FinishLossKernel<<<1, kFinishThreads, 0, stream>>>(scratch, targets, logits.rows, stats);
   return cudaGetLastError();

@@ -66,9 +66,12 @@ inline constexpr int kBackwardVectors = 2;  // of a thread; more would not fit i
 template <typename T, int V>
 struct BackwardRow {
   Words dy[kBackwardVectors], x[kBackwardVectors], residual[kBackwardVectors];
+  float mean = 0, rstd = 0;
 
   __device__ __forceinline__ void Load(const BackwardParams& p, std::int64_t row, int lane,
                                        int row_threads) {
+    rstd = p.rstd[row];
+    if (p.mean != nullptr) mean = p.mean[row];
 #pragma unroll
     for (int k = 0; k < kBackwardVectors; ++k) {
       const int at = (lane + k * row_threads) * V;
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1) NormBackwardKernel(const 
   constexpr int kRowThreads = kWarps * 32;
   constexpr int kGroups = kBackwardThreads / kRowThreads;
   __shared__ float2 shared[kGroups][kWarps];
-  extern __shared__ __align__(16) float parameter_sums[];  // [kLayer ? 2 : 1][cols]
+  extern __shared__ __align__(16) float parameter_sums[];  // [kLayer ? 2 : 1][kGroups][cols]
   const int group = threadIdx.x / kRowThreads;
   const int lane = threadIdx.x % kRowThreads;
   float d_weight[kVectors][V] = {};
@@ -109,8 +112,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1) NormBackwardKernel(const 
   for (; row < p.rows; row += step) {
     const BackwardRow<T, V> now = next;
     if (row + step < p.rows) next.Load(p, row + step, lane, kRowThreads);
-    const float rstd = p.rstd[row];
-    const float mean = kLayer ? p.mean[row] : 0;
+    const float rstd = now.rstd;
+    const float mean = kLayer ? now.mean : 0;
     float2 sums = make_float2(0, 0);  // of g * xhat, of g
 #pragma unroll
     for (int k = 0; k < kVectors; ++k) {
@@ -170,29 +173,26 @@ __global__ void __launch_bounds__(kBackwardThreads, 1) NormBackwardKernel(const 
   }
   // From here on the kernel that sums the blocks may be launched; it waits for this one's end.
   cudaTriggerProgrammaticLaunchCompletion();
-  const auto add_to = [](float* sum, const float(&values)[V], bool first) {
-    float total[V] = {};
-    if (!first) LoadFloats<float, V>(sum, total);
+  float* const bias_sums = parameter_sums + kGroups * p.cols;
 #pragma unroll
-    for (int i = 0; i < V; ++i) total[i] += values[i];
-    StoreFloats<float, V>(sum, total);
-  };
-  for (int turn = 0; turn < kGroups; ++turn) {
-    if (turn == group) {
-#pragma unroll
-      for (int k = 0; k < kVectors; ++k) {
-        const int at = (lane + k * kRowThreads) * V;
-        if (at >= p.cols) continue;
-        add_to(parameter_sums + at, d_weight[k], turn == 0);
-        if constexpr (kLayer) add_to(parameter_sums + p.cols + at, d_bias[k], turn == 0);
-      }
-    }
-    __syncthreads();
+  for (int k = 0; k < kVectors; ++k) {
+    const int at = (lane + k * kRowThreads) * V;
+    if (at >= p.cols) continue;
+    StoreFloats<float, V>(parameter_sums + group * p.cols + at, d_weight[k]);
+    if constexpr (kLayer) StoreFloats<float, V>(bias_sums + group * p.cols + at, d_bias[k]);
   }
+  __syncthreads();
   const std::int64_t to = static_cast<std::int64_t>(blockIdx.x) * p.cols;
   for (int c = threadIdx.x; c < p.cols; c += kBackwardThreads) {
-    p.d_weight_partial[to + c] = parameter_sums[c];
-    if constexpr (kLayer) p.d_bias_partial[to + c] = parameter_sums[p.cols + c];
+    float weight_total = 0;
+    float bias_total = 0;
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      weight_total += parameter_sums[g * p.cols + c];
+      if constexpr (kLayer) bias_total += bias_sums[g * p.cols + c];
+    }
+    p.d_weight_partial[to + c] = weight_total;
+    if constexpr (kLayer) p.d_bias_partial[to + c] = bias_total;
   }
 }
 
@@ -244,8 +244,10 @@ __global__ void PlainNormBackwardKernel(const BackwardParams p) {
 template <typename T, int V, bool kLayer>
 cudaError_t LaunchBackward(cudaStream_t stream, const BackwardParams& p, unsigned blocks) {
   const std::int64_t warps = CeilDiv(p.cols / V, kBackwardVectors * 32);
-  const std::size_t shared_bytes = (kLayer ? 2 : 1) * p.cols * sizeof(float);
-  const auto launch = [&](auto kernel) {
+  // At most 64 KB: a block's threads hold as many sums in their registers.
+  const auto launch = [&](auto kernel, int row_warps) {
+    const std::size_t groups = kBackwardThreads / (row_warps * 32);
+    const std::size_t shared_bytes = (kLayer ? 2 : 1) * groups * p.cols * sizeof(float);
     if (cudaError_t error = cudaFuncSetAttribute(
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
         error != cudaSuccess) {
@@ -254,10 +256,10 @@ cudaError_t LaunchBackward(cudaStream_t stream, const BackwardParams& p, unsigne
     kernel<<<blocks, kBackwardThreads, shared_bytes, stream>>>(p);
     return cudaGetLastError();
   };
-  if (warps <= 2) return launch(NormBackwardKernel<T, V, 2, kLayer>);
-  if (warps <= 4) return launch(NormBackwardKernel<T, V, 4, kLayer>);
-  if (warps <= 8) return launch(NormBackwardKernel<T, V, 8, kLayer>);
-  return launch(NormBackwardKernel<T, V, 16, kLayer>);
+  if (warps <= 2) return launch(NormBackwardKernel<T, V, 2, kLayer>, 2);
+  if (warps <= 4) return launch(NormBackwardKernel<T, V, 4, kLayer>, 4);
+  if (warps <= 8) return launch(NormBackwardKernel<T, V, 8, kLayer>, 8);
+  return launch(NormBackwardKernel<T, V, 16, kLayer>, 16);
 }
 
 // One per multiprocessor, so that the partial sums stay few.
