@@ -108,6 +108,8 @@ class JobController {
   void CloseAttempt(v1::AttemptState state);
   void Succeed();
   void AfterFailure();
+  // The failure was that of a rank which found the checkpoint to resume from damaged.
+  [[nodiscard]] bool CheckpointDamaged(const v1::RootCause& cause) const;
   bool DropUnusableCheckpoint(const v1::RootCause& cause);
   void KeepNewestCheckpoints();
   v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);

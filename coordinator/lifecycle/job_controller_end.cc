@@ -229,6 +229,10 @@ void JobController::AfterFailure() {
     decision.restart = true;
     decision.counts = facts.counts;
     decision.reason = "restart from the checkpoint before";
+  } else if (!decision.restart && CheckpointDamaged(cause)) {
+    decision.reason =
+        "no other checkpoint of the job is left to go back to: put the file back from a copy and "
+        "restart the job, or submit it anew, from another checkpoint with checkpoint.resumeFrom";
   }
   job_.record.set_progress_mark(std::max(job_.record.progress_mark(), reached));
   job_.record.set_restarts_since_progress(
@@ -255,25 +259,36 @@ void JobController::AfterFailure() {
       .set_state(v1::JOB_STATE_RECOVERING);
 }
 
+bool JobController::CheckpointDamaged(const v1::RootCause& cause) const {
+  if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.attempts.back().last_step() != 0 ||
+      cause.rank() >= static_cast<int>(job_.live.size())) {
+    return false;
+  }
+  const std::optional<v1::RankFailure>& failure = job_.live[cause.rank()].failure;
+  return failure && failure->checkpoint_damaged();
+}
+
 // The newest checkpoint is given up for the one before when
+// - a rank found it damaged, its manifest or a shard,
 // - rank 0 died between the manifest's admission and its rename, so that the record is ahead of the
 //   disk and nothing has followed it, or
-// - the ranks agreed on everything else and then could not load it: a damaged or missing shard.
-// What
-//   is wrong before the commit (no such folder, other data) is no checkpoint's fault.
+// - the ranks agreed on everything else and then could not load it, such as for a missing shard.
+// Whatever else is wrong before the commit (no such folder, other data) is no checkpoint's fault.
 bool JobController::DropUnusableCheckpoint(const v1::RootCause& cause) {
   const bool newest_unconfirmed =
       !job_.record.has_commit_time() && !job_.checkpoints.empty() &&
       job_.checkpoints.back().step() == job_.record.unconfirmed_checkpoint();
   const bool not_loaded = job_.record.has_commit_time() && attempt().last_step() == 0;
   if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.checkpoints.size() < 2 ||
-      !(newest_unconfirmed || not_loaded)) {
+      !(newest_unconfirmed || not_loaded || CheckpointDamaged(cause))) {
     return false;
   }
   effects_.dropped_checkpoints.push_back(job_.checkpoints.back().step());
   Event("CHECKPOINT_DROPPED", v1::EVENT_SEVERITY_WARNING,
-        absl::StrCat("the checkpoint of step ", job().checkpoint().step(), " cannot be loaded; ",
-                     "going back to step ", job_.checkpoints[job_.checkpoints.size() - 2].step()));
+        absl::StrCat("the checkpoint of step ", job().checkpoint().step(), " cannot be loaded (",
+                     cause.message(), "); going back to step ",
+                     job_.checkpoints[job_.checkpoints.size() - 2].step()))
+      .set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
   job_.checkpoints.pop_back();
   job_.record.clear_unconfirmed_checkpoint();
   *job().mutable_checkpoint() = job_.checkpoints.back();

@@ -354,6 +354,8 @@ void SendFailure(const absl::Status& status, const RankProgress& progress,
   failure.set_message(std::string(status.message()));
   failure.set_step(progress.step());
   failure.set_phase(progress.phase());
+  failure.set_checkpoint_damaged(failure.cause() == v1::FAILURE_CAUSE_CHECKPOINT &&
+                                 failure.phase() == v1::PHASE_START && absl::IsDataLoss(status));
   failure.set_collective(recorder.Culprit());
   if (const std::optional<int> peer = PeerOf(status); peer.has_value()) failure.set_peer(*peer);
   link.Send(message).IgnoreError();

@@ -62,6 +62,26 @@ class JobControllerTest : public ::testing::Test {
     proposal.mutable_checkpoint()->set_step(step);
     Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
   }
+  void Step(std::int64_t step) {
+    v1::StepReport report;
+    report.mutable_metrics()->set_step(step);
+    Do([&](JobController& controller) { controller.OnStep(0, report); });
+  }
+  // The next epoch's only rank does not get as far as joining. Effects stay of its exit.
+  void FailToLoad(const std::string& message, bool damaged) {
+    std::vector<records::MemberRecord> members(1);
+    members[0].set_worker("w0");
+    Do([&](JobController& controller) { controller.Place(members); });
+    v1::RankFailure failure;
+    failure.set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+    failure.set_phase(v1::PHASE_START);
+    failure.set_checkpoint_damaged(damaged);
+    failure.set_message(message);
+    Do([&](JobController& controller) { controller.OnFailure(0, failure); });
+    v1::RankExited exited;
+    exited.set_exit_code(11);
+    Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  }
   void Pulse(int rank, std::int64_t started, std::int64_t finished, double pending) {
     v1::RankPulse pulse;
     pulse.set_step(50);
@@ -215,6 +235,44 @@ TEST_F(JobControllerTest, ACheckpointThatWasAdmittedButNeverRenamedIsGivenUp) {
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
   EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+}
+
+// Unlike a shard's, a manifest's damage shows before the epoch has agreed on anything.
+TEST_F(JobControllerTest, ADamagedManifestIsGivenUpBeforeTheCommit) {
+  Start(1);
+  Publish(10);
+  Publish(20);
+  Step(21);  // the checkpoint of step 20 is confirmed
+  Exit(0, 9);
+  FailToLoad("/c/step-00000020.e00001/manifest.json: the checksum is of other bytes", true);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(job_.job().checkpoint().step(), 10);
+  EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+  EXPECT_EQ(job_.job().restarts().user(), 0);
+  const auto dropped = std::find_if(effects_.events.begin(), effects_.events.end(),
+                                    [](const auto& e) { return e.type() == "CHECKPOINT_DROPPED"; });
+  ASSERT_NE(dropped, effects_.events.end());
+  EXPECT_THAT(dropped->message(), HasSubstr("step-00000020.e00001/manifest.json: the checksum"));
+  EXPECT_THAT(dropped->message(), HasSubstr("going back to step 10"));
+
+  // The last one is not given up, and nothing is begun from the start behind the user's back.
+  FailToLoad("/c/step-00000010.e00001/manifest.json has 0 bytes", true);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.job().checkpoint().step(), 10);
+  EXPECT_THAT(job_.job().reason(), HasSubstr("step-00000010.e00001/manifest.json has 0 bytes"));
+  EXPECT_THAT(job_.job().reason(), HasSubstr("no other checkpoint of the job is left"));
+}
+
+TEST_F(JobControllerTest, AFolderThatARankDoesNotSeeIsNoDamage) {
+  Start(1);
+  Publish(10);
+  Publish(20);
+  Step(21);
+  Exit(0, 9);
+  FailToLoad("/c/step-00000020.e00001 is no checkpoint: it has no manifest.json", false);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(job_.job().checkpoint().step(), 20);
+  EXPECT_THAT(job_.job().reason(), ::testing::Not(HasSubstr("is left")));
 }
 
 TEST_F(JobControllerTest, ADamagedNewestCheckpointIsGivenUpOnceItsEpochAgreedOnAllElse) {

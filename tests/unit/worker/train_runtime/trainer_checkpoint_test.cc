@@ -136,14 +136,54 @@ TEST_F(TrainerTest, ADamagedCheckpointIsACheckpointFailureThatNamesTheFile) {
   second.resume = Newest()->path;
   second.Run();
   int named = 0;
+  int damaged = 0;
   for (std::size_t rank = 0; rank < 2; ++rank) {
     EXPECT_FALSE(second.results[rank].ok());
     if (absl::StrContains(second.links[rank]->Failure().message(), "rank-00001.safetensors")) {
       EXPECT_EQ(second.links[rank]->Failure().cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+      damaged += second.links[rank]->Failure().checkpoint_damaged() ? 1 : 0;
       ++named;
     }
   }
   EXPECT_GT(named, 0);
+  EXPECT_EQ(damaged, named);
+}
+
+// The control plane goes back to an older checkpoint for these, and only for these.
+TEST_F(TrainerTest, ADamagedManifestIsToldApartFromOneThatIsNotThere) {
+  Epoch first(JobWithCheckpoints(2));
+  first.Run();
+  ASSERT_TRUE(first.results[0].ok()) << first.results[0].status();
+  const std::string directory = Newest()->path;
+  const std::string path = directory + "/manifest.json";
+  std::ostringstream good;
+  good << std::ifstream(path).rdbuf();
+  std::string other_tokens = good.str();
+  other_tokens.replace(other_tokens.find("\"tokens\": ") + 10, 1, "9");
+  ASSERT_NE(other_tokens, good.str());
+
+  const auto resume = [&](const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+    Epoch second(JobWithCheckpoints(4));
+    second.number = 2;
+    second.resume = directory;
+    second.Run();
+    return second.links[0]->Failure();
+  };
+  for (const std::string& text : {std::string(), good.str().substr(0, 100), good.str() + "x",
+                                  std::string(300, '\xff'), other_tokens}) {
+    const v1::RankFailure failure = resume(text);
+    EXPECT_EQ(failure.cause(), v1::FAILURE_CAUSE_CHECKPOINT) << failure.message();
+    EXPECT_TRUE(failure.checkpoint_damaged()) << failure.message();
+    EXPECT_THAT(failure.message(), HasSubstr(path));
+  }
+  EXPECT_EQ(resume(good.str()).cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+  std::filesystem::remove(path);
+  Epoch third(JobWithCheckpoints(4));
+  third.resume = directory;
+  third.Run();
+  EXPECT_EQ(third.links[0]->Failure().cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+  EXPECT_FALSE(third.links[0]->Failure().checkpoint_damaged());
 }
 
 TEST_F(TrainerTest, ADirectoryTokenIsTheFoldersAndNobodyElses) {
