@@ -80,6 +80,38 @@ void SortByPlace(std::vector<SpecIssue>* issues) {
   }
 }
 
+// Are both names of a field, or two of which one is enough?
+bool AreAlternatives(std::string_view a, std::string_view b) {
+  if (a == b) return true;
+  for (const spec::Choice& choice : spec::Choices()) {
+    const auto names = [&](std::string_view field) {
+      return std::any_of(choice.names.begin(), choice.names.end(), [&](std::string_view name) {
+        return !name.empty() && field == absl::StrCat(ToAbsl(choice.path), ".", ToAbsl(name));
+      });
+    };
+    if (names(a) && names(b)) return true;
+  }
+  return false;
+}
+
+// Does `finding` miss the field that the unknown key of `issue` was meant to be?
+bool IsMisspeltAs(const SpecIssue& issue, const SpecIssue& finding) {
+  // Every check of presence speaks like this.
+  if (issue.suggestion.empty() || issue.message != spec::kUnknownKey ||
+      !finding.message.starts_with("is required")) {
+    return false;
+  }
+  const std::size_t dot = issue.field.rfind('.');
+  std::string meant = issue.suggestion;
+  // A suggestion is a sibling, or a path from the top.
+  if (dot != std::string::npos && meant.find('.') == std::string::npos) {
+    meant = absl::StrCat(issue.field.substr(0, dot), ".", meant);
+  }
+  // A preset gives all the sizes.
+  return AreAlternatives(meant, finding.field) ||
+         (meant == "spec.model.preset" && finding.field.starts_with("spec.model."));
+}
+
 // Does `finding` only repeat, or follow from, something that could not be read?
 bool FollowsFrom(const std::vector<SpecIssue>& parse_issues, const SpecIssue& finding) {
   return std::any_of(parse_issues.begin(), parse_issues.end(), [&](const SpecIssue& issue) {
@@ -87,6 +119,7 @@ bool FollowsFrom(const std::vector<SpecIssue>& parse_issues, const SpecIssue& fi
       return path.starts_with(field) && (path.size() == field.size() || path[field.size()] == '.' ||
                                          path[field.size()] == '[');
     };
+    if (IsMisspeltAs(issue, finding)) return true;
     // A text that could not be read to its end says nothing about what is missing.
     return issue.field.empty() || is_at_or_below(finding.field, issue.field) ||
            is_at_or_below(issue.field, finding.field);

@@ -40,11 +40,11 @@ std::string NearestDivisor(std::int64_t number, std::int64_t wanted) {
   return "";
 }
 
-// ResolveModel's "spec.model.dim: 0 is outside 1..9; spec.model.num_heads: ..." as one finding for
-// each field; it speaks of fields by their proto names.
+// ResolveModel's "spec.model.dim: 0 is outside 1..9; spec.model.numHeads: ..." as one finding for
+// each field.
 void AddModelStatus(const absl::Status& status, Findings* findings) {
   constexpr std::string_view kPrefix = "spec.model.";
-  const std::string message = WithJsonNames(std::string(status.message()));
+  const std::string message = std::string(status.message());
   const std::vector<std::string> parts = absl::StrSplit(message, "; spec.model.");
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::string part = i == 0 ? parts[i] : absl::StrCat(ToAbsl(kPrefix), parts[i]);
@@ -55,14 +55,6 @@ void AddModelStatus(const absl::Status& status, Findings* findings) {
       findings->Error(part.substr(0, colon), part.substr(colon + 2));
     }
   }
-}
-
-// Presets of a family that users cannot ask for yet.
-bool IsOfLaterRelease(const std::string& preset) {
-  v1::ModelSpec spec;
-  spec.set_preset(preset);
-  const absl::StatusOr<ModelConfig> config = ResolveModel(spec);
-  return config.ok() && !IsInRelease("spec.model.family", NameOf(config->family));
 }
 
 // Without a preset every size must be given.
@@ -262,12 +254,6 @@ void CheckFailurePolicy(const v1::FailurePolicy& policy, Findings* findings) {
 
 }  // namespace
 
-std::vector<std::string> AllowedPresets() {
-  std::vector<std::string> presets = PresetNames();
-  std::erase_if(presets, IsOfLaterRelease);
-  return presets;
-}
-
 void CheckModel(const v1::TrainingJob& job, Findings* findings) {
   const auto& model = job.spec().model();
   if (!job.spec().has_model()) return;
@@ -277,11 +263,13 @@ void CheckModel(const v1::TrainingJob& job, Findings* findings) {
   }
   if (model.preset().empty() && model.config_path().empty() &&
       model.family() == v1::MODEL_FAMILY_UNSPECIFIED) {
-    findings->Error("spec.model.family", "is required, unless a preset names it",
-                    {"", "minillm, llama", ""});
+    findings->Error(
+        "spec.model.family", "is required, unless a preset names it",
+        {"", absl::StrJoin(AllowedNames(*v1::ModelFamily_descriptor(), "spec.model.family"), ", "),
+         ""});
   }
   if (!model.preset().empty()) {
-    const std::vector<std::string> presets = AllowedPresets();
+    const std::vector<std::string> presets = PresetNames();
     if (std::find(presets.begin(), presets.end(), model.preset()) == presets.end()) {
       findings->Error("spec.model.preset", "is not a known preset",
                       {absl::StrCat("\"", Shorten(model.preset()), "\""),

@@ -24,20 +24,6 @@ using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-std::vector<std::string> JsonNames(const Descriptor& type) {
-  std::vector<std::string> names;
-  names.reserve(static_cast<std::size_t>(type.field_count()));
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->json_name());
-  return names;
-}
-
-const FieldDescriptor* FindByJsonName(const Descriptor& type, std::string_view name) {
-  for (int i = 0; i < type.field_count(); ++i) {
-    if (type.field(i)->json_name() == name) return type.field(i);
-  }
-  return nullptr;
-}
-
 // Paths below `type` whose last name is `name`, "spec.optimizer.lr" for "lr".
 void FindElsewhere(const Descriptor& type, std::string_view name, const std::string& prefix,
                    std::vector<std::string>* paths) {
@@ -352,9 +338,8 @@ class Decoder {
   void ReportUnknown(const Descriptor& type, const Member& member, const FieldPath& path) {
     const std::string key = Shorten(member.key, 64);
     const FieldPath child = {path.shown.empty() ? key : absl::StrCat(path.shown, ".", key), ""};
-    const std::string suggestion = SuggestKey(type, member.key);
-    Report(member.place, child, "", "unknown key",
-           suggestion.empty() ? absl::StrJoin(JsonNames(type), ", ") : "", suggestion);
+    Report(member.place, child, "", "");
+    DescribeUnknownKey(type, member.key, &issues_->back());
   }
 
   void Report(const SourceMap::Place& place, const FieldPath& path, std::string value,
@@ -376,6 +361,12 @@ class Decoder {
 };
 
 }  // namespace
+
+void DescribeUnknownKey(const Descriptor& type, const std::string& key, SpecIssue* issue) {
+  issue->message = kUnknownKey;
+  issue->suggestion = SuggestKey(type, key);
+  if (issue->suggestion.empty()) issue->allowed = absl::StrJoin(JsonNames(type), ", ");
+}
 
 void DecodeJob(const SpecNode& root, v1::TrainingJob* job, SourceMap* source,
                std::vector<SpecIssue>* issues) {

@@ -6,6 +6,8 @@
 //
 // Thread rule: pure functions.
 
+#include <google/protobuf/descriptor.h>
+
 #include <string>
 #include <vector>
 
@@ -13,6 +15,14 @@
 #include "proto/support/spec_document.h"
 
 namespace fsdp::spec {
+
+// Of every key that is no field's.
+inline constexpr char kUnknownKey[] = "unknown key";
+
+// Says in `issue` that `type` has no field `key`: what was probably meant (a near name, or the one
+// place of the spec that has it), else what is allowed.
+void DescribeUnknownKey(const google::protobuf::Descriptor& type, const std::string& key,
+                        SpecIssue* issue);
 
 // Applies one "path=value" to the document. Problems are appended to `issues`.
 void ApplySet(const std::string& set_text, const SpecOptions& limits, SpecNode* root,

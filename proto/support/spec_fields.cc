@@ -50,7 +50,10 @@ constexpr auto kRules = std::to_array<FieldRule>({
      .min = 1,
      .max = 1 << 20,
      .default_note = "4 x dim (minillm, gpt2); required for llama"},
-    {.path = "spec.model.maxPositions", .min = 1, .max = 1 << 24},
+    {.path = "spec.model.maxPositions",
+     .min = 1,
+     .max = 1 << 24,
+     .default_note = "the preset's, or 1024 (gpt2)"},
     {.path = "spec.model.normEps",
      .min = 0,
      .max = 0.1,
@@ -253,7 +256,6 @@ constexpr auto kRules = std::to_array<FieldRule>({
 });
 
 constexpr auto kValues = std::to_array<ValueRule>({
-    {"spec.model.family", "gpt2", "use llama or minillm"},
     {"spec.model.ropeScaling.type", "yarn", "use linear or llama3"},
     {"spec.data.source", "jsonl", "use text (one file) or tokens"},
     {"spec.train.onNonFinite", "rollback", "use stop or skip"},

@@ -56,6 +56,21 @@ std::size_t EditDistance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+std::vector<std::string> JsonNames(const google::protobuf::Descriptor& type) {
+  std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(type.field_count()));
+  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->json_name());
+  return names;
+}
+
+const google::protobuf::FieldDescriptor* FindByJsonName(const google::protobuf::Descriptor& type,
+                                                        std::string_view name) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->json_name() == name) return type.field(i);
+  }
+  return nullptr;
+}
+
 std::string ShortEnumName(const google::protobuf::EnumDescriptor& type, int number) {
   const auto* value = type.FindValueByNumber(number);
   if (value == nullptr) return absl::StrCat(number);

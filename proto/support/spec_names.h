@@ -23,6 +23,12 @@ std::vector<std::string> ShortEnumNames(const google::protobuf::EnumDescriptor& 
 const google::protobuf::EnumValueDescriptor* FindEnumValue(
     const google::protobuf::EnumDescriptor& type, std::string_view name);
 
+// Fields of an object as users write them, in the order of the proto.
+std::vector<std::string> JsonNames(const google::protobuf::Descriptor& type);
+// Null when there is none.
+const google::protobuf::FieldDescriptor* FindByJsonName(const google::protobuf::Descriptor& type,
+                                                        std::string_view name);
+
 // The name nearest to `name` by edits (insert, delete, replace, swap), case and _ - ignored; empty
 // when none is near enough to be meant.
 std::string NearestName(std::string_view name, const std::vector<std::string>& names);

@@ -9,7 +9,7 @@
 #include "proto/support/spec_fields.h"
 #include "proto/support/spec_names.h"
 #include "proto/support/spec_path.h"
-#include "proto/support/spec_validate.h"
+#include "worker/plan/model_config.h"
 
 namespace fsdp::spec {
 namespace {
@@ -31,8 +31,9 @@ Errors end with exit code 3; warnings do not stop a job and are kept in its reco
 written with [job_spec.schema.json](job_spec.schema.json), for example by a first line of
 `# yaml-language-server: $schema=docs/job_spec.schema.json`. Examples: [deploy/examples](../deploy/examples).
 
-- **Keys** are written in camelCase. **Names** (`llama`, `bf16`) may be in any case, or in full (`MODEL_FAMILY_LLAMA`).
-- **Whole numbers** may have an exponent (`1e6`); strings that look like numbers or booleans need quotes.
+- **Keys** are written in camelCase. **Names** (`llama`, `bf16`) may be in any case, or in full (`MODEL_FAMILY_LLAMA`); `fsdpctl` prints
+  them short.
+- **Whole numbers** may have an exponent (`1e6`), and numbers may be quoted, as the proto's JSON form does with large ones; strings that look like numbers or booleans need quotes.
 - **`--set path=value`** changes one field: `--set train.globalBatch=64`, `--set spec.data.path=/data/a b.txt` (strings are
   taken as they are), `--set limits.maxSteps=` (nothing after `=` unsets the field).
 - A key that is left out, or `null`, has its default. Anchors, aliases, tags and more than one document are refused, as
@@ -72,7 +73,7 @@ std::string TypeWords(const FieldDescriptor& field) {
 std::string AllowedWords(const FieldDescriptor& field, const FieldPath& path) {
   const FieldRule& rule = RuleOf(path.rule);
   if (path.rule == "spec.model.preset") {
-    return absl::StrCat("`", absl::StrJoin(AllowedPresets(), "`, `"), "`");
+    return absl::StrCat("`", absl::StrJoin(PresetNames(), "`, `"), "`");
   }
   if (path.rule == "spec.env") return std::string(EnvNameWords());
   if (field.is_map()) return absl::StrCat("at most ", rule.max_size, " entries");

@@ -8,7 +8,7 @@
 #include "proto/support/spec_names.h"
 #include "proto/support/spec_number.h"
 #include "proto/support/spec_path.h"
-#include "proto/support/spec_validate.h"
+#include "worker/plan/model_config.h"
 
 namespace fsdp::spec {
 namespace {
@@ -47,6 +47,19 @@ void AddRange(const FieldRule& rule, Json* schema) {
   }
 }
 
+// The decimals that ParseInt64 and ParseDouble read; a fraction that is none, and the range, only
+// the parser sees.
+constexpr char kQuotedNumber[] = "^-?((0|[1-9][0-9]*)(\\.[0-9]*)?|\\.[0-9]+)([eE][+-]?[0-9]+)?$";
+
+// Numbers may be quoted, as the proto's JSON form does with those past 2^53. Bounds and pattern
+// each speak of one of the two types.
+Json NumberSchema(const char* type, const FieldRule& rule) {
+  Json schema = {{"type", {type, "string"}}};
+  AddRange(rule, &schema);
+  schema["pattern"] = kQuotedNumber;
+  return schema;
+}
+
 Json ObjectSchema(const Descriptor& type, const FieldPath& path);
 
 // The value itself: of the field, or of a list's item or a map's entry.
@@ -59,7 +72,7 @@ Json ValueSchema(const FieldDescriptor& field, const FieldPath& path, const Fiel
     case FieldDescriptor::CPPTYPE_STRING: {
       schema["type"] = "string";
       if (path.rule == "spec.model.preset") {
-        schema["enum"] = AllowedPresets();
+        schema["enum"] = PresetNames();
         break;
       }
       schema["maxLength"] = rule.max_size;
@@ -71,20 +84,15 @@ Json ValueSchema(const FieldDescriptor& field, const FieldPath& path, const Fiel
       schema["enum"] = AllowedNames(*field.enum_type(), path.rule);
       break;
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      schema["type"] = "number";
-      AddRange(rule, &schema);
-      break;
+      return NumberSchema("number", rule);
     case FieldDescriptor::CPPTYPE_UINT64:
-      // Values past 2^53 are written as strings where JSON readers would round them.
-      schema["type"] = {"integer", "string"};
+      schema = NumberSchema("integer", rule);
       schema["minimum"] = 0;
-      schema["pattern"] = "^[0-9]{1,20}$";
       break;
     case FieldDescriptor::CPPTYPE_MESSAGE:
       return ObjectSchema(*field.message_type(), path);
     default:
-      schema["type"] = "integer";
-      AddRange(rule, &schema);
+      return NumberSchema("integer", rule);
   }
   return schema;
 }
@@ -125,7 +133,11 @@ Json FieldSchema(const FieldDescriptor& field, const FieldPath& path) {
          (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE && !rule.default_value.empty()));
     schema = Json::object();
     if (has_default && rule.default_value.empty()) schema["const"] = false;
-    if (has_default && !rule.default_value.empty()) schema["const"] = DefaultOf(field, rule);
+    if (has_default && !rule.default_value.empty()) {
+      const Json value = DefaultOf(field, rule);
+      if (value.is_boolean()) schema["const"] = value;
+      if (!value.is_boolean()) schema["enum"] = Json::array({value, value.dump()});
+    }
     if (!has_default) schema["not"] = Json::object();
   } else if (!rule.default_value.empty()) {
     schema["default"] = DefaultOf(field, rule);

@@ -35,24 +35,20 @@ bool Resolve(const std::string& set_text, const std::string& path, Target* targe
              std::vector<SpecIssue>* issues) {
   std::vector<std::string> names = absl::StrSplit(path, '.');
   const Descriptor* type = v1::TrainingJob::descriptor();
-  std::vector<std::string> top;
-  top.reserve(static_cast<std::size_t>(type->field_count()));
-  for (int i = 0; i < type->field_count(); ++i) top.push_back(type->field(i)->json_name());
-  if (std::find(top.begin(), top.end(), names.front()) == top.end()) {
-    names.insert(names.begin(), "spec");
-  }
+  const std::vector<std::string> top = JsonNames(*type);
+  const bool is_short = std::find(top.begin(), top.end(), names.front()) == top.end();
+  if (is_short) names.insert(names.begin(), "spec");
   std::string walked;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    std::vector<std::string> known;
-    target->field = nullptr;
-    for (int f = 0; f < type->field_count(); ++f) {
-      known.push_back(type->field(f)->json_name());
-      if (known.back() == names[i]) target->field = type->field(f);
-    }
+    target->field = FindByJsonName(*type, names[i]);
     absl::StrAppend(&walked, i == 0 ? "" : ".", Shorten(names[i], 64));
     if (target->field == nullptr) {
-      issues->push_back(SetIssue(set_text, walked, "unknown key"));
-      issues->back().suggestion = NearestName(names[i], known);
+      issues->push_back(SetIssue(set_text, walked, ""));
+      DescribeUnknownKey(*type, names[i], &issues->back());
+      // A short path may have meant "metadata".
+      if (is_short && i == 1 && issues->back().suggestion.empty()) {
+        issues->back().suggestion = NearestName(names[i], top);
+      }
       return false;
     }
     target->keys.push_back(names[i]);

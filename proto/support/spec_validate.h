@@ -44,9 +44,6 @@ class Findings {
 // the environment, what is not in this release.
 void CheckFields(const v1::TrainingJob& job, Findings* findings);
 
-// Presets whose family users may ask for.
-std::vector<std::string> AllowedPresets();
-
 // Fields together. `job` has its defaults.
 void CheckModel(const v1::TrainingJob& job, Findings* findings);
 void CheckData(const v1::TrainingJob& job, Findings* findings);

@@ -35,53 +35,52 @@ void CheckRange(Problems& problems, const char* field, std::int64_t value, std::
 void CheckHeads(Problems& problems, const ModelConfig& model) {
   if (model.num_heads < 1 || model.num_kv_heads < 1) return;  // reported as out of range
   if (model.num_heads % model.num_kv_heads != 0) {
-    problems.Add("num_kv_heads", model.num_kv_heads, " does not divide num_heads ",
-                 model.num_heads);
+    problems.Add("numKvHeads", model.num_kv_heads, " does not divide numHeads ", model.num_heads);
   }
   if (model.packed_qkv && model.num_kv_heads != model.num_heads) {
-    problems.Add("num_kv_heads", model.num_kv_heads, " must equal num_heads ", model.num_heads,
+    problems.Add("numKvHeads", model.num_kv_heads, " must equal numHeads ", model.num_heads,
                  " in family ", NameOf(model.family), ": its q, k and v are one square parameter");
   }
   if (model.packed_qkv && model.head_dim > 0 && model.q_dim() != model.dim) {
-    problems.Add("head_dim", model.head_dim, " x num_heads ", model.num_heads, " must be dim ",
+    problems.Add("headDim", model.head_dim, " x numHeads ", model.num_heads, " must be dim ",
                  model.dim, " in family ", NameOf(model.family));
   }
   if (model.position == PositionKind::kRope && model.head_dim % 2 != 0) {
-    problems.Add("head_dim", model.head_dim, " is odd: rope rotates pairs, so it must be even");
+    problems.Add("headDim", model.head_dim, " is odd: rope rotates pairs, so it must be even");
   }
 }
 
 void CheckReals(Problems& problems, const ModelConfig& model) {
   if (!(model.norm_eps > 0 && model.norm_eps <= 0.1)) {
-    problems.Add("norm_eps", model.norm_eps, " is outside (0, 0.1]");
+    problems.Add("normEps", model.norm_eps, " is outside (0, 0.1]");
   }
   if (!(model.rope_theta >= 1 && model.rope_theta <= 1e12)) {
-    problems.Add("rope_theta", model.rope_theta, " is outside 1..1e12");
+    problems.Add("ropeTheta", model.rope_theta, " is outside 1..1e12");
   }
   const RopeScalingConfig& scaling = model.rope_scaling;
   if (scaling.type == RopeScalingConfig::Type::kNone) return;
   if (!(scaling.factor >= 1 && scaling.factor <= 1e6)) {
-    problems.Add("rope_scaling.factor", scaling.factor, " is outside 1..1e6");
+    problems.Add("ropeScaling.factor", scaling.factor, " is outside 1..1e6");
   }
   if (scaling.type != RopeScalingConfig::Type::kLlama3) return;
   if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor)) {
-    problems.Add("rope_scaling.high_freq_factor", scaling.high_freq_factor,
-                 " must be greater than low_freq_factor ", scaling.low_freq_factor, " > 0");
+    problems.Add("ropeScaling.highFreqFactor", scaling.high_freq_factor,
+                 " must be greater than lowFreqFactor ", scaling.low_freq_factor, " > 0");
   }
-  CheckRange(problems, "rope_scaling.original_max_positions", scaling.original_max_positions,
+  CheckRange(problems, "ropeScaling.originalMaxPositions", scaling.original_max_positions,
              std::int64_t{1} << 30);
 }
 
 void CheckModel(Problems& problems, const ModelConfig& model) {
-  CheckRange(problems, "vocab_size", model.vocab_size, std::int64_t{1} << 24);
+  CheckRange(problems, "vocabSize", model.vocab_size, std::int64_t{1} << 24);
   CheckRange(problems, "dim", model.dim, 1 << 17);
-  CheckRange(problems, "num_layers", model.num_layers, 4096);
-  CheckRange(problems, "num_heads", model.num_heads, 4096);
-  CheckRange(problems, "num_kv_heads", model.num_kv_heads, 4096);
-  CheckRange(problems, "mlp_dim", model.mlp_dim, 1 << 20);
-  CheckRange(problems, "head_dim", model.head_dim, 4096);
+  CheckRange(problems, "numLayers", model.num_layers, 4096);
+  CheckRange(problems, "numHeads", model.num_heads, 4096);
+  CheckRange(problems, "numKvHeads", model.num_kv_heads, 4096);
+  CheckRange(problems, "mlpDim", model.mlp_dim, 1 << 20);
+  CheckRange(problems, "headDim", model.head_dim, 4096);
   if (model.position == PositionKind::kLearned) {
-    CheckRange(problems, "max_positions", model.max_positions, 1 << 24);
+    CheckRange(problems, "maxPositions", model.max_positions, 1 << 24);
   }
   CheckHeads(problems, model);
   CheckReals(problems, model);
@@ -106,7 +105,7 @@ bool FamilyFromProto(v1::ModelFamily family, ModelFamily* out) {
 // The preset or the family's defaults that the spec's fields then override.
 ModelConfig BaseOf(const v1::ModelSpec& spec, Problems& problems) {
   if (!spec.config_path().empty()) {
-    problems.Add("config_path", "\"", spec.config_path(),
+    problems.Add("configPath", "\"", spec.config_path(),
                  "\" cannot be read in this release: give preset, or family and sizes");
   }
   ModelFamily family = ModelFamily::kMiniLlm;
@@ -142,11 +141,11 @@ void ApplyRopeScaling(const v1::ModelSpec& spec, ModelConfig& model, Problems& p
       to.type = RopeScalingConfig::Type::kLlama3;
       break;
     default:
-      problems.Add("rope_scaling.type", "yarn is not in this release: use linear or llama3");
+      problems.Add("ropeScaling.type", "yarn is not in this release: use linear or llama3");
       return;
   }
   if (model.position != PositionKind::kRope) {
-    problems.Add("rope_scaling", "family ", NameOf(model.family), " has no rope");
+    problems.Add("ropeScaling", "family ", NameOf(model.family), " has no rope");
   }
   if (from.factor() != 0) to.factor = from.factor();
   if (from.low_freq_factor() != 0) to.low_freq_factor = from.low_freq_factor();
@@ -164,7 +163,7 @@ void ApplySwitches(const v1::ModelSpec& spec, ModelConfig& model, Problems& prob
   }
   if (spec.has_qkv_bias()) model.qkv_bias = spec.qkv_bias();
   if (spec.qk_norm()) {
-    problems.Add("qk_norm", "true is not in this release: leave it out");
+    problems.Add("qkNorm", "true is not in this release: leave it out");
   }
   ApplyRopeScaling(spec, model, problems);
 }
@@ -188,8 +187,8 @@ void ApplySizes(const v1::ModelSpec& spec, ModelConfig& model, Problems& problem
     model.head_dim = spec.head_dim();
   } else if (!same_width && model.num_heads > 0) {
     if (model.dim % model.num_heads != 0) {
-      problems.Add("num_heads", model.num_heads, " does not divide dim ", model.dim,
-                   ": change one of them or give head_dim");
+      problems.Add("numHeads", model.num_heads, " does not divide dim ", model.dim,
+                   ": change one of them or give headDim");
     }
     model.head_dim = std::max<std::int64_t>(1, model.dim / model.num_heads);
   }
@@ -197,7 +196,7 @@ void ApplySizes(const v1::ModelSpec& spec, ModelConfig& model, Problems& problem
     model.mlp_dim = spec.mlp_dim();
   } else if (!preset || old_dim != model.dim) {
     if (model.mlp == MlpKind::kSwiGlu && !preset) {
-      problems.Add("mlp_dim", "is missing: family llama has no default");
+      problems.Add("mlpDim", "is missing: family llama has no default");
     } else if (model.mlp == MlpKind::kSwiGlu) {
       // A preset's ratio, in whole multiples of 16.
       model.mlp_dim = std::max<std::int64_t>(16, model.mlp_dim * model.dim / old_dim / 16 * 16);

@@ -97,19 +97,19 @@ absl::Status CheckInput(const PlanInput& input) {
     return Invalid("world size", input.world_size, "is outside 1..65536");
   }
   if (input.sequence_length < 1 || input.sequence_length > 1048576) {
-    return Invalid("spec.data.sequence_length", input.sequence_length, "is outside 1..1048576");
+    return Invalid("spec.data.sequenceLength", input.sequence_length, "is outside 1..1048576");
   }
   const std::int64_t positions = input.model.max_positions;
   if (positions > 0 && input.sequence_length > positions) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "spec.data.sequence_length: ", input.sequence_length, " is longer than the model's ",
-        positions, " positions: shorten it or raise spec.model.max_positions"));
+        "spec.data.sequenceLength: ", input.sequence_length, " is longer than the model's ",
+        positions, " positions: shorten it or raise spec.model.maxPositions"));
   }
   if (input.global_batch < 1 || input.global_batch > (std::int64_t{1} << 32)) {
-    return Invalid("spec.train.global_batch", input.global_batch, "is outside 1..4294967296");
+    return Invalid("spec.train.globalBatch", input.global_batch, "is outside 1..4294967296");
   }
   if (input.micro_batch < 0) {
-    return Invalid("spec.train.micro_batch", input.micro_batch, "is negative: use 0 or more");
+    return Invalid("spec.train.microBatch", input.micro_batch, "is negative: use 0 or more");
   }
   if (input.prefetch < 0 || input.prefetch > 1) {
     return Invalid("spec.sharding.prefetch", input.prefetch, "is neither 0 nor 1");
@@ -230,6 +230,26 @@ Plan Selective(const Plan& start) {
   return all;
 }
 
+// What would make it smaller and is not done yet.
+std::string MemoryRemedies(const Plan& plan) {
+  const PlanInput& input = plan.input;
+  std::string remedies = absl::StrCat("more ranks than ", input.world_size);
+  if (plan.split.max_micro_batch() > 1) {
+    absl::StrAppend(&remedies, ", spec.train.microBatch below ", plan.split.max_micro_batch());
+  }
+  absl::StrAppend(&remedies, ", spec.data.sequenceLength below ", input.sequence_length);
+  if (input.recompute != v1::RECOMPUTE_POLICY_FULL) {
+    absl::StrAppend(&remedies, ", spec.train.recompute: full");
+  }
+  if (input.parameter_dtype == DType::kF32) {
+    absl::StrAppend(&remedies, ", spec.precision.parameters: bf16");
+  }
+  if (!input.reshard_after_forward) {
+    absl::StrAppend(&remedies, ", spec.sharding.reshardAfterForward: true");
+  }
+  return remedies;
+}
+
 absl::Status DoesNotFit(const Plan& plan) {
   std::vector<MemoryRow> rows = plan.memory;
   std::stable_sort(rows.begin(), rows.end(),
@@ -238,11 +258,10 @@ absl::Status DoesNotFit(const Plan& plan) {
   for (std::size_t i = 0; i < rows.size() && i < 3; ++i) {
     absl::StrAppend(&largest, i == 0 ? "" : ", ", rows[i].kind, " ", Bytes(rows[i].bytes));
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the model needs ", Bytes(plan.total_bytes), " per rank, the device has ",
-      Bytes(plan.input.device_memory_bytes), " (largest: ", largest,
-      "); remedies: more ranks, a smaller spec.train.micro_batch or spec.data.sequence_length, "
-      "spec.train.recompute: full, spec.precision.parameters: bf16"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the model needs ", Bytes(plan.total_bytes), " per rank, the device has ",
+                   Bytes(plan.input.device_memory_bytes), " (largest: ", largest,
+                   "); remedies: ", MemoryRemedies(plan)));
 }
 
 }  // namespace

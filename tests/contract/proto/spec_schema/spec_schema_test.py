@@ -53,9 +53,12 @@ class SpecSchemaTest(unittest.TestCase):
         self.refuse("metadata/labels", {"a": 1})
         self.refuse("spec/model/width", 3)
         self.refuse("spec/model/dim", 0)
-        self.refuse("spec/model/dim", "64")
+        self.refuse("spec/model/dim", "many")
+        self.refuse("spec/model/dim", "064")
+        self.refuse("spec/model/dim", "0x40")
+        self.refuse("spec/optimizer/lr", "0,1")
         self.refuse("spec/model/numLayers", 2.5)
-        self.refuse("spec/model/family", "gpt2")
+        self.refuse("spec/model/family", "bert")
         self.refuse("spec/model/family", None)
         self.refuse("spec/model/qkNorm", True)
         self.refuse("spec/data/source", "jsonl")
@@ -72,6 +75,15 @@ class SpecSchemaTest(unittest.TestCase):
         self.refuse("spec/env", {"LD_PRELOAD": "x"})
         self.refuse("spec/env", {"OMP_NUM_THREADS": 2})
         self.refuse("spec/checkpoint", {"async": True})
+
+    # The proto's JSON form quotes 64-bit numbers; the parser takes any number quoted.
+    def test_numbers_may_be_quoted(self):
+        document = example("tiny.yaml")
+        document["spec"]["train"]["globalBatch"] = "8"
+        document["spec"]["limits"] = {"maxSteps": "1e3"}
+        document["spec"]["optimizer"] = {"lr": "2.5e-4", "gradClip": ".5"}
+        document["spec"]["resources"]["spares"] = "0"
+        self.assertEqual([e.message for e in VALIDATOR.iter_errors(document)], [])
 
     def test_defaults_may_be_written_out(self):
         document = example("tiny.yaml")

@@ -18,6 +18,7 @@
 #include "proto/support/spec_names.h"
 #include "proto/support/spec_number.h"
 #include "tests/unit/proto/spec/base_spec.h"
+#include "worker/plan/model_config.h"
 
 namespace fsdp {
 namespace {
@@ -152,6 +153,35 @@ TEST(ParseTest, WholeNumbersMayHaveAnExponentOrQuotes) {
   }
 }
 
+TEST(ParseTest, AMisspeltPresetIsNotAlsoSixMissingSizes) {
+  const std::string text =
+      "apiVersion: fsdp.v1\nkind: TrainingJob\nmetadata: {name: x}\nspec:\n"
+      "  model: {presset: llama-tiny}\n  data: {source: synthetic, sequenceLength: 8}\n"
+      "  train: {globalBatch: 4}\n  limits: {maxSteps: 5}\n";
+  EXPECT_THAT(Described(LoadJob(text).issues),
+              ElementsAre("spec.model.presset: unknown key; did you mean preset?"));
+}
+
+// Only what is missing follows from a typo: other mistakes of the same field are told.
+TEST(ParseTest, ATypoHidesNoOtherMistake) {
+  EXPECT_THAT(
+      Described(LoadJob(WithLine(10, "    numLayers: -2\n    numLayer: 2")).issues),
+      ElementsAre(HasSubstr("spec.model.numLayers = -2: is too small"), HasSubstr("unknown key")));
+}
+
+TEST(ParseTest, EveryPresetOfThePlannerIsAccepted) {
+  for (const std::string& preset : PresetNames()) {
+    const SpecResult result =
+        LoadWithSets(BaseSpec(), {"model={preset: " + preset + "}", "data.targets=independent"});
+    EXPECT_THAT(result.issues, IsEmpty()) << preset << FormatIssues(result.issues, "p");
+  }
+}
+
+TEST(ParseTest, FractionsMayBeQuoted) {
+  EXPECT_EQ(LoadWithSets(BaseSpec(), {"optimizer={lr: \"2.5e-4\"}"}).job.spec().optimizer().lr(),
+            2.5e-4);
+}
+
 TEST(ParseTest, NullMeansNotSet) {
   const SpecResult result =
       LoadJob(WithLine(19, "    maxSteps: 10\n    maxTokens: null\n  env: ~"));
@@ -242,9 +272,8 @@ TEST(ParseTest, AllMistakesAreToldAtOnceInTheOrderOfTheText) {
   const SpecResult result = LoadJob(text);
   std::vector<std::string> fields;
   for (const SpecIssue& issue : result.issues) fields.push_back(issue.field);
-  EXPECT_THAT(fields,
-              ElementsAre("kind", "metadata.name", "spec.model", "spec.limits", "spec.modle",
-                          "spec.data.sequenceLength", "spec.train.microBatch"));
+  EXPECT_THAT(fields, ElementsAre("kind", "metadata.name", "spec.limits", "spec.modle",
+                                  "spec.data.sequenceLength", "spec.train.microBatch"));
 }
 
 TEST(SetTest, ShortAndFullPathsOverrideTheText) {
@@ -303,6 +332,10 @@ TEST(SetTest, MistakesNameTheSet) {
               HasSubstr("--set model.numHeads=7: error: spec.model.numHeads = 7: must divide dim"));
   EXPECT_THAT(format("train.globalBtch=8"), HasSubstr("did you mean globalBatch?"));
   EXPECT_THAT(format("trian.globalBatch=8"), HasSubstr("did you mean train?"));
+  EXPECT_THAT(format("metdata.name=x"), HasSubstr("did you mean metadata?"));
+  EXPECT_THAT(format("lr=1e-3"), HasSubstr("did you mean spec.optimizer.lr?"));
+  EXPECT_THAT(format("train.width=8"),
+              HasSubstr("spec.train.width: unknown key; allowed: globalBatch, microBatch, "));
   EXPECT_THAT(format("train.globalBatch"), HasSubstr("must be path=value"));
   EXPECT_THAT(format("=8"), HasSubstr("must be path=value"));
   EXPECT_THAT(format("train.globalBatch.x=8"), HasSubstr("has no fields of its own"));

@@ -118,25 +118,25 @@ TEST(ResolveModel, MessagesNameFieldValueAndRemedy) {
               AllOf(HasSubstr("spec.model.preset"), HasSubstr("lama1b"), HasSubstr("llama1b")));
   spec = PresetSpec("llama-tiny");
   spec.set_num_heads(5);
-  EXPECT_THAT(Message(spec), HasSubstr("spec.model.num_heads: 5 does not divide dim 64"));
+  EXPECT_THAT(Message(spec), HasSubstr("spec.model.numHeads: 5 does not divide dim 64"));
   spec = PresetSpec("llama-tiny");
   spec.set_num_kv_heads(3);
-  EXPECT_THAT(Message(spec), HasSubstr("spec.model.num_kv_heads: 3 does not divide num_heads 4"));
+  EXPECT_THAT(Message(spec), HasSubstr("spec.model.numKvHeads: 3 does not divide numHeads 4"));
   spec = PresetSpec("llama-tiny");
   spec.set_head_dim(15);
-  EXPECT_THAT(Message(spec), HasSubstr("spec.model.head_dim: 15 is odd"));
+  EXPECT_THAT(Message(spec), HasSubstr("spec.model.headDim: 15 is odd"));
   spec = PresetSpec("llama-tiny");
   spec.set_vocab_size(-3);
   spec.set_norm_eps(-1);
-  EXPECT_THAT(Message(spec), AllOf(HasSubstr("spec.model.vocab_size: -3 is outside 1..16777216"),
-                                   HasSubstr("spec.model.norm_eps: -1")));
+  EXPECT_THAT(Message(spec), AllOf(HasSubstr("spec.model.vocabSize: -3 is outside 1..16777216"),
+                                   HasSubstr("spec.model.normEps: -1")));
   spec.Clear();
   spec.set_family(v1::MODEL_FAMILY_LLAMA);
   spec.set_vocab_size(10);
   spec.set_dim(8);
   spec.set_num_layers(1);
   spec.set_num_heads(2);
-  EXPECT_THAT(Message(spec), HasSubstr("spec.model.mlp_dim: is missing"));
+  EXPECT_THAT(Message(spec), HasSubstr("spec.model.mlpDim: is missing"));
 }
 
 TEST(ModelFlops, FollowThePeersConvention) {

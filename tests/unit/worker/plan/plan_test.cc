@@ -216,7 +216,29 @@ TEST(Plan, AutoTakesTheFastestThatFits) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()),
               AllOf(HasSubstr("per rank, the device has 1.0 MiB"), HasSubstr("moments"),
-                    HasSubstr("remedies")));
+                    HasSubstr("remedies: more ranks than ")));
+}
+
+// In the words of a spec, and nothing that the job does already.
+TEST(Plan, WhatDoesNotFitIsToldWhatWouldHelp) {
+  PlanInput input = Input("minillm", 4);
+  input.sequence_length = 1024;
+  input.global_batch = 4;
+  input.parameter_dtype = DType::kBf16;
+  input.device_memory_bytes = 1 << 20;
+  const auto remedies = [](const PlanInput& of) {
+    const std::string message(BuildPlan(of).status().message());
+    return message.substr(message.find("remedies: "));
+  };
+  EXPECT_EQ(remedies(input), "remedies: more ranks than 4, spec.data.sequenceLength below 1024");
+  input.global_batch = 16;
+  input.parameter_dtype = DType::kF32;
+  input.recompute = v1::RECOMPUTE_POLICY_NONE;
+  input.reshard_after_forward = false;
+  EXPECT_EQ(remedies(input),
+            "remedies: more ranks than 4, spec.train.microBatch below 4, spec.data.sequenceLength "
+            "below 1024, spec.train.recompute: full, spec.precision.parameters: bf16, "
+            "spec.sharding.reshardAfterForward: true");
 }
 
 TEST(Plan, LogitsComeInChunks) {
@@ -264,10 +286,10 @@ TEST(Plan, BadInputIsNamed) {
     return std::string(plan.status().message());
   };
   PlanInput input = Input("gpt2-tiny");
-  EXPECT_THAT(message(input), HasSubstr("spec.data.sequence_length: 128 is longer"));
+  EXPECT_THAT(message(input), HasSubstr("spec.data.sequenceLength: 128 is longer"));
   input = Input("llama-tiny");
   input.global_batch = 0;
-  EXPECT_THAT(message(input), HasSubstr("spec.train.global_batch: 0"));
+  EXPECT_THAT(message(input), HasSubstr("spec.train.globalBatch: 0"));
   input = Input("llama-tiny");
   input.prefetch = 2;
   EXPECT_THAT(message(input), HasSubstr("spec.sharding.prefetch: 2"));
