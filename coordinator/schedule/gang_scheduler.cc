@@ -153,6 +153,21 @@ std::string Holders(const Demand& demand, const ClusterView& view) {
   return text;
 }
 
+// Why not even an idle cluster could run it: too few devices, or enough that lie on the wrong
+// hosts.
+std::string TooSmall(const Demand& demand, const ClusterView& view, int total) {
+  if (total < demand.world_size()) return ", the cluster is too small for it";
+  const Hosts hosts = ByHost(demand, view, /*free_only=*/false);
+  const auto fitting = std::count_if(hosts.begin(), hosts.end(), [&](const auto& host) {
+    return static_cast<int>(host.second.size()) >= demand.devices_per_node;
+  });
+  return absl::StrCat(", enough devices but on too few hosts: ", demand.nodes,
+                      demand.nodes == 1 ? " host" : " hosts", " with ", demand.devices_per_node,
+                      " each needed (resources.nodes x devicesPerNode), ", fitting, " of ",
+                      hosts.size(), hosts.size() == 1 ? " host has" : " hosts have",
+                      " that many; resources.anyNode: true takes devices wherever they are");
+}
+
 std::string WaitReason(const Demand& demand, const ClusterView& view, bool beyond_capacity) {
   int free = 0;
   int total = 0;
@@ -169,7 +184,7 @@ std::string WaitReason(const Demand& demand, const ClusterView& view, bool beyon
   std::string reason = absl::StrCat("needs ", demand.world_size(), " ", DeviceWord(demand.device),
                                     demand.world_size() == 1 ? " worker" : " workers", shape, ": ",
                                     free, " free of ", total);
-  if (beyond_capacity) absl::StrAppend(&reason, ", the cluster is too small for it");
+  if (beyond_capacity) absl::StrAppend(&reason, TooSmall(demand, view, total));
   return reason + Holders(demand, view);
 }
 

@@ -183,6 +183,19 @@ TEST(GangSchedulerTest, AllOrNoneWithNumbersAndHolders) {
   EXPECT_EQ(decision.reason, "needs 3 cpu workers (1 node x 3): 2 free of 4; jobs/x holds 2");
 }
 
+// "4 free of 4, too small" puzzles who sees four free workers.
+TEST(GangSchedulerTest, DevicesOnTooFewHostsAreToldApartFromTooFewDevices) {
+  EXPECT_EQ(PlaceGang(Ask(4, 1), Cluster({{"a", 4}})).reason,
+            "needs 4 cpu workers (4 nodes x 1): 4 free of 4, enough devices but on too few hosts: "
+            "4 hosts with 1 each needed (resources.nodes x devicesPerNode), 1 of 1 host has that "
+            "many; resources.anyNode: true takes devices wherever they are");
+  EXPECT_THAT(PlaceGang(Ask(1, 4), Cluster({{"a", 3}, {"b", 3}})).reason,
+              HasSubstr("1 host with 4 each needed (resources.nodes x devicesPerNode), 0 of 2 "
+                        "hosts have that many"));
+  EXPECT_EQ(PlaceGang(Ask(1, 8), Cluster({{"a", 4}})).reason,
+            "needs 8 cpu workers (1 node x 8): 4 free of 4, the cluster is too small for it");
+}
+
 TEST(GangSchedulerTest, TheFullestHostThatFitsIsUsedSoThatOthersStayWhole) {
   EXPECT_THAT(Names(PlaceGang(Ask(1, 2), Cluster({{"a", 8}, {"b", 2}}))),
               ElementsAre("b:0", "b:1"));
