@@ -37,7 +37,11 @@ std::string StateText(const v1::Job& job) {
 
 std::string ProgressText(const v1::Progress& progress) {
   std::string text = absl::StrCat("step ", progress.step());
-  if (progress.total_steps() > 0) absl::StrAppend(&text, "/", progress.total_steps());
+  if (progress.step() > progress.total_steps() && progress.total_steps() > 0) {
+    absl::StrAppend(&text, " (limit ", progress.total_steps(), ")");
+  } else if (progress.total_steps() > 0) {
+    absl::StrAppend(&text, "/", progress.total_steps());
+  }
   if (progress.step() > 0) absl::StrAppend(&text, "  loss ", LossText(progress.loss()));
   if (progress.has_validation_loss()) {
     absl::StrAppend(&text, "  val ", LossText(progress.validation_loss()));

@@ -20,7 +20,9 @@ namespace {
 std::string StepText(const v1::Job& job) {
   const auto& progress = job.progress();
   if (!job.has_progress() || (progress.step() == 0 && progress.total_steps() == 0)) return "-";
-  if (progress.total_steps() == 0) return absl::StrCat(progress.step());
+  // It started from a checkpoint beyond its limit.
+  const bool beyond = progress.step() > progress.total_steps();
+  if (progress.total_steps() == 0 || beyond) return absl::StrCat(progress.step());
   return absl::StrCat(progress.step(), "/", progress.total_steps());
 }
 

@@ -107,6 +107,8 @@ class JobController {
   void CloseEpoch();
   void CloseAttempt(v1::AttemptState state);
   void Succeed();
+  // What the user reads of a job that ended well.
+  std::string SuccessReason();
   void AfterFailure();
   // The failure was that of a rank which found the checkpoint to resume from damaged.
   [[nodiscard]] bool CheckpointDamaged(const v1::RootCause& cause) const;

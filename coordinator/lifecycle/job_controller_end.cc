@@ -295,6 +295,19 @@ bool JobController::DropUnusableCheckpoint(const v1::RootCause& cause) {
   return true;
 }
 
+std::string JobController::SuccessReason() {
+  const std::int64_t last = member(0).exited().last_step();
+  const v1::RankJoined& joined = member(0).joined();
+  // A checkpoint of this job itself had only to be finished.
+  const bool trained = joined.resume_step() < last || job().progress().step() > 0;
+  if (trained) return absl::StrCat("finished after step ", last);
+  const std::int64_t max_steps = job().spec().spec().limits().max_steps();
+  return absl::StrCat("nothing left to train: the checkpoint is at step ", last, ", ",
+                      max_steps > 0
+                          ? absl::StrCat("limits.maxSteps is ", max_steps)
+                          : absl::StrCat("the limits end the job at step ", joined.total_steps()));
+}
+
 void JobController::Succeed() {
   v1::JobResult result = member(0).exited().result();
   if (result.steps() == 0) result.set_steps(member(0).exited().last_step());
@@ -318,10 +331,13 @@ void JobController::Succeed() {
     attempt().set_last_step(member(0).exited().last_step());
   }
   CloseAttempt(v1::ATTEMPT_STATE_SUCCEEDED);
-  job().mutable_progress()->clear_eta_seconds();
-  job().mutable_progress()->set_step(
-      std::max(job().progress().step(), member(0).exited().last_step()));
-  const std::string reason = absl::StrCat("finished after step ", member(0).exited().last_step());
+  const std::string reason = SuccessReason();
+  v1::Progress& progress = *job().mutable_progress();
+  progress.clear_eta_seconds();
+  if (progress.step() < member(0).exited().last_step()) {
+    progress.set_step(member(0).exited().last_step());
+    progress.set_loss(job().result().train_loss());
+  }
   SetState(v1::JOB_STATE_SUCCEEDED, reason);
   Event("SUCCEEDED", v1::EVENT_SEVERITY_INFO, reason).set_state(v1::JOB_STATE_SUCCEEDED);
 }

@@ -101,9 +101,13 @@ void Print(const std::string& line) {
 }  // namespace
 
 std::string DescribeResult(const v1::JobResult& result) {
-  std::string text =
-      absl::StrFormat("%d steps, %d tokens in %.1f s: train loss %.4f", result.steps(),
-                      result.tokens(), result.run_seconds(), result.train_loss());
+  std::string text = absl::StrFormat("%d steps, %d tokens in %.1f s: train loss ", result.steps(),
+                                     result.tokens(), result.run_seconds());
+  if (std::isnan(result.train_loss())) {
+    absl::StrAppend(&text, "not known");
+  } else {
+    absl::StrAppendFormat(&text, "%.4f", result.train_loss());
+  }
   if (result.has_validation_loss()) {
     absl::StrAppendFormat(&text, ", validation loss %.4f", result.validation_loss());
     if (result.has_bytes_per_token()) {

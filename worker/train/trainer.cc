@@ -1,6 +1,7 @@
 #include "worker/train/trainer.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -264,7 +265,13 @@ absl::Status RunningRank::Report(StepFacts facts) {
 }
 
 absl::StatusOr<v1::TrainerDone> RunningRank::Train() {
-  if (setup_.rank() == 0) run_.print(TableHeader());
+  const bool has_steps = at_.step < setup_.total_steps;
+  if (has_steps && setup_.rank() == 0) run_.print(TableHeader());
+  // A job that its own checkpoint brings to its end had only to be finished; one that somebody
+  // starts from there has a limit that was forgotten.
+  if (!has_steps && !setup_.assignment.has_resume()) {
+    Notice("NOTHING_TO_TRAIN", NothingToTrain(setup_, at_.step));
+  }
   while (at_.step < setup_.total_steps && outcome_ == Outcome::kGoOn) {
     StepFacts facts;
     ASSIGN_OR_RETURN(facts.result, Step());
@@ -295,7 +302,8 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
     v1::JobResult& result = *done.mutable_result();
     result.set_steps(at_.step);
     result.set_tokens(at_.tokens);
-    result.set_train_loss(at_.train_loss.value_or(0));
+    // Without a step of ours it is the checkpoint's, if that knows it.
+    result.set_train_loss(at_.train_loss.value_or(std::numeric_limits<double>::quiet_NaN()));
     if (at_.validation_loss.has_value()) result.set_validation_loss(*at_.validation_loss);
     result.set_run_seconds(SecondsSince(created_));
     if (setup_.unigram_entropy.has_value()) result.set_unigram_entropy(*setup_.unigram_entropy);

@@ -101,6 +101,16 @@ std::string RandomToken() {
 
 }  // namespace
 
+std::string NothingToTrain(const RankSetup& setup, std::int64_t step) {
+  const v1::LimitSpec& limits = setup.spec().limits();
+  std::string limit = absl::StrCat("limits.maxSteps ", limits.max_steps());
+  if (limits.max_tokens() > 0) limit = absl::StrCat("limits.maxTokens ", limits.max_tokens());
+  if (limits.max_passes() > 0) limit = absl::StrCat("limits.maxPasses ", limits.max_passes());
+  return absl::StrCat("nothing left to train: the checkpoint ", setup.resume_directory,
+                      " is at step ", step, ", and ", limit, " ends the job at step ",
+                      setup.total_steps, "; raise the limit to train on");
+}
+
 DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size) {
   const v1::DataSpec& data = spec.data();
   DataOptions options;

@@ -51,6 +51,9 @@ absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& dev
 //   cause CHECKPOINT  checkpoint.dir cannot be written
 absl::StatusOr<v1::RankJoined> MakeJoined(const RankSetup& setup);
 
+// What to tell the user of a job whose checkpoint, at `step`, is at its limit or past it.
+std::string NothingToTrain(const RankSetup& setup, std::int64_t step);
+
 DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size);
 
 // The same for every rank that sees the same folder, different for others: the contents of a file

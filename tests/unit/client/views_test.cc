@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 
 #include "client/render/progress.h"
@@ -62,6 +63,15 @@ TEST(ProgressTest, LeavesOutWhatIsUnknown) {
   progress.set_mfu(0.412);
   progress.set_eta_seconds(61);
   EXPECT_EQ(ProgressText(progress), "step 7/10  loss 1.5000  val 1.7500  MFU 41.2%  ETA 1m01s");
+}
+
+// It started from a checkpoint beyond its limit.
+TEST(ProgressTest, AStepBeyondTheLimitIsNoFraction) {
+  v1::Progress progress;
+  progress.set_step(200);
+  progress.set_total_steps(100);
+  progress.set_loss(std::nan(""));
+  EXPECT_EQ(ProgressText(progress), "step 200 (limit 100)  loss -");
 }
 
 class SteppingClock final : public Clock {

@@ -324,6 +324,49 @@ TEST_F(JobControllerTest, ACancelWhileAFailedEpochEndsLeavesNoCause) {
   EXPECT_EQ(job_.job().reason(), "enough");
 }
 
+// `resumeFrom` a checkpoint of step 200 with maxSteps 100: the true step, the checkpoint's own
+// loss, and words for it instead of "finished".
+TEST_F(JobControllerTest, ACheckpointBeyondTheLimitIsToldAsSuch) {
+  spec().mutable_limits()->set_max_steps(100);
+  std::vector<records::MemberRecord> members(1);
+  members[0].set_worker("w0");
+  Do([&](JobController& controller) { controller.Place(members); });
+  v1::RankJoined joined;
+  joined.set_resume_step(200);
+  joined.set_total_steps(100);
+  Do([&](JobController& controller) { controller.OnJoined(0, joined); });
+  v1::RankExited exited;
+  exited.set_finished(true);
+  exited.set_last_step(200);
+  exited.mutable_result()->set_train_loss(1.5);
+  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job_.job().progress().step(), 200);
+  EXPECT_EQ(job_.job().progress().loss(), 1.5);
+  EXPECT_EQ(job_.job().reason(),
+            "nothing left to train: the checkpoint is at step 200, limits.maxSteps is 100");
+}
+
+// The same end after a crash behind its own last checkpoint is an ordinary one.
+TEST_F(JobControllerTest, AnEndThatOnlyHadToBeFinishedIsAFinish) {
+  Start(1);
+  v1::StepReport report;
+  report.mutable_metrics()->set_step(100);
+  report.mutable_metrics()->set_loss(2.5);
+  Do([&](JobController& controller) { controller.OnStep(0, report); });
+  Publish(100);
+  Exit(0, 9);
+  Pass(200);
+  Start(1);
+  v1::RankExited exited;
+  exited.set_finished(true);
+  exited.set_last_step(100);
+  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job_.job().progress().loss(), 2.5);
+  EXPECT_EQ(job_.job().reason(), "finished after step 100");
+}
+
 TEST_F(JobControllerTest, OnlyTheNewestCheckpointsAreListed) {
   spec().mutable_checkpoint()->set_keep_last(2);
   spec().mutable_checkpoint()->set_keep_every_steps(30);

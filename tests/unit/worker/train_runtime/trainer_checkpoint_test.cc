@@ -87,6 +87,32 @@ TEST_F(TrainerTest, ResumeAtTheEndGivesTheSameResult) {
   EXPECT_TRUE(second.links[0]->Steps().empty());
 }
 
+// Somebody starts from a checkpoint and forgets to raise the limit: no step, no made-up loss, and
+// the job says why.
+TEST_F(TrainerTest, ACheckpointBeyondTheLimitLeavesNothingToTrain) {
+  Epoch first(JobWithCheckpoints(4), 2);
+  first.Run();
+  v1::TrainingJob shorter = Job(2);
+  shorter.mutable_spec()->mutable_checkpoint()->set_resume_from(Newest()->path);
+  Epoch second(shorter, 2);
+  second.Run();
+  ASSERT_TRUE(second.results[0].ok()) << second.results[0].status();
+  EXPECT_TRUE(second.done().finished());
+  EXPECT_EQ(second.done().last_step(), 4);
+  EXPECT_EQ(second.done().result().steps(), 4);
+  EXPECT_EQ(second.done().result().train_loss(), first.done().result().train_loss());
+  EXPECT_TRUE(second.links[0]->Steps().empty());
+  EXPECT_TRUE(second.printed.empty());
+  std::vector<std::string> notices;
+  for (const auto& message : second.links[0]->Messages()) {
+    if (message.has_notice()) notices.push_back(message.notice().message());
+  }
+  EXPECT_THAT(notices,
+              testing::ElementsAre(testing::AllOf(
+                  testing::HasSubstr("nothing left to train"),
+                  testing::HasSubstr("is at step 4, and limits.maxSteps 2 ends the job"))));
+}
+
 TEST_F(TrainerTest, ARefusedManifestIsNeverPublished) {
   Epoch epoch(JobWithCheckpoints(2));
   epoch.links[0]->SetVerdicts(FakeLink::Verdicts::kRefuse);
