@@ -3,20 +3,41 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+
 namespace fsdp {
 namespace {
 
 // Below this a launch costs about as much as starting it does.
 constexpr double kLatencySeconds = 20e-6;
 
-const char* RemedyFor(v1::Bound bound) {
+// Fewer bytes or more compute beside them, by spec fields that the job does not use yet.
+std::string CommunicationRemedy(KernelFamily family, const JobSettings& settings) {
+  std::vector<std::string> remedies;
+  if (!settings.prefetches) remedies.emplace_back("sharding.prefetch 1");
+  if (!settings.two_communicators) remedies.emplace_back("sharding.communicators 2");
+  if (settings.accumulates) remedies.emplace_back("a larger train.microBatch");
+  if (!settings.bf16_parameters) remedies.emplace_back("precision.parameters bf16");
+  if (family == KernelFamily::kScatter && settings.bf16_parameters && !settings.bf16_reduce) {
+    remedies.emplace_back("precision.reduce bf16");
+  }
+  if (family == KernelFamily::kGather && settings.reshards_after_forward) {
+    remedies.emplace_back("sharding.reshardAfterForward false");
+  }
+  if (!settings.accumulates) remedies.emplace_back("a larger train.globalBatch or fewer ranks");
+  return absl::StrJoin(remedies, ", ");
+}
+
+std::string RemedyFor(KernelFamily family, v1::Bound bound, const JobSettings& settings) {
   switch (bound) {
     case v1::BOUND_MEMORY:
       return "fuse with its neighbours, store in fewer bits, or raise the batch";
     case v1::BOUND_COMPUTE:
-      return "use a lower precision, and sizes that are multiples of 64 or 128";
+      return settings.bf16_parameters
+                 ? "sizes that are multiples of 64 or 128"
+                 : "precision.parameters bf16, and sizes that are multiples of 64 or 128";
     case v1::BOUND_COMMUNICATION:
-      return "overlap it with compute: prefetch 1, two communicators, a larger micro-batch";
+      return CommunicationRemedy(family, settings);
     case v1::BOUND_LATENCY:
       return "batch more work into each launch, or capture the step in a graph";
     default:
@@ -96,7 +117,8 @@ const char* NameOf(KernelFamily family) {
   return "unknown";
 }
 
-Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings) {
+Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings,
+              const JobSettings& settings) {
   Verdict verdict;
   if (totals.seconds <= 0) return verdict;
   const auto ratio = [&](double amount, double ceiling) {
@@ -107,11 +129,11 @@ Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& c
   verdict.bound = IsCommunication(family)
                       ? v1::BOUND_COMMUNICATION
                       : BoundOf(totals, verdict.compute_ratio, verdict.memory_ratio);
-  verdict.remedy = RemedyFor(verdict.bound);
+  verdict.remedy = RemedyFor(family, verdict.bound, settings);
   return verdict;
 }
 
-void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings,
+void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings, const JobSettings& settings,
                     google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out) {
   std::vector<int> order;
   for (int i = 0; i < kNumKernelFamilies; ++i) {
@@ -123,7 +145,7 @@ void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings,
   for (const int i : order) {
     const FamilyTotals& totals = table[static_cast<std::size_t>(i)];
     const auto family = static_cast<KernelFamily>(i);
-    const Verdict verdict = Judge(family, totals, ceilings);
+    const Verdict verdict = Judge(family, totals, ceilings, settings);
     v1::FamilyVerdict* to = out->Add();
     to->set_family(NameOf(family));
     to->set_bound(verdict.bound);

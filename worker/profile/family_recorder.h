@@ -126,6 +126,17 @@ struct Ceilings {
   double bytes_per_second = 0;  // of memory, read plus written
 };
 
+// What the job runs with: a remedy names only what it does not do already.
+struct JobSettings {
+  bool bf16_parameters = false;
+  bool bf16_reduce = false;
+  bool reshards_after_forward = true;
+  bool prefetches = true;
+  bool two_communicators = true;
+  // The rank's share of the global batch goes through in several micro-batches.
+  bool accumulates = false;
+};
+
 struct Verdict {
   v1::Bound bound = v1::BOUND_UNSPECIFIED;
   double compute_ratio = 0;  // of the ceilings, 0..1
@@ -136,10 +147,11 @@ struct Verdict {
 // Memory-bound: compute < 25 % and memory > 75 % of the ceilings; compute-bound: > 75 % and < 50 %.
 // Communication families are communication-bound; launches below ~20 us on average with both ratios
 // under 25 % are latency-bound; the rest is balanced. Without seconds the bound is unspecified.
-Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings);
+Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings,
+              const JobSettings& settings = {});
 
 // The table as the protocol's records, families that never ran left out, largest time first.
-void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings,
+void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings, const JobSettings& settings,
                     google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out);
 
 }  // namespace fsdp

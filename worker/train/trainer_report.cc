@@ -45,7 +45,15 @@ void AddFamilies(const RankSetup& setup, const Engine& engine, const v1::DeviceC
                                 ? ceilings.bf16_flops_per_second()
                                 : ceilings.fp32_flops_per_second();
   judged.bytes_per_second = ceilings.copy_bytes_per_second();
-  AppendVerdicts(engine.families(), judged, out);
+  const PlanInput& input = setup.plan.input;
+  JobSettings settings;
+  settings.bf16_parameters = input.parameter_dtype == DType::kBf16;
+  settings.bf16_reduce = input.reduce_dtype == DType::kBf16;
+  settings.reshards_after_forward = input.reshard_after_forward;
+  settings.prefetches = input.prefetch > 0;
+  settings.two_communicators = input.num_communicators > 1;
+  settings.accumulates = setup.plan.split.num_micro_batches() > 1;
+  AppendVerdicts(engine.families(), judged, settings, out);
 }
 
 v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, const StepFacts& facts,

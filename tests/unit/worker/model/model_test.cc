@@ -68,6 +68,33 @@ TEST(UnitView, FusedGroupsAreOneMatrix) {
   EXPECT_FALSE(view.Has(ParameterRole::kEmbedding));
 }
 
+// A user who has the defaults gains nothing from being told to use them.
+TEST(Verdict, ARemedyNamesOnlyWhatTheJobDoesNotDoAlready) {
+  JobSettings settings;
+  settings.bf16_parameters = true;
+  const auto remedy = [&](KernelFamily family) {
+    return Judge(family, {1, 1, 0, 900}, {1000, 1000}, settings).remedy;
+  };
+  EXPECT_EQ(remedy(KernelFamily::kGather),
+            "sharding.reshardAfterForward false, a larger train.globalBatch or fewer ranks");
+  EXPECT_EQ(remedy(KernelFamily::kScatter),
+            "precision.reduce bf16, a larger train.globalBatch or fewer ranks");
+  settings = {.bf16_parameters = false,
+              .bf16_reduce = false,
+              .reshards_after_forward = false,
+              .prefetches = false,
+              .two_communicators = false,
+              .accumulates = true};
+  EXPECT_EQ(remedy(KernelFamily::kGather),
+            "sharding.prefetch 1, sharding.communicators 2, a larger train.microBatch, "
+            "precision.parameters bf16");
+  EXPECT_EQ(Judge(KernelFamily::kMatMulMlp, {1, 1, 990, 1}, {1000, 1000}, settings).remedy,
+            "precision.parameters bf16, and sizes that are multiples of 64 or 128");
+  settings.bf16_parameters = true;
+  EXPECT_EQ(Judge(KernelFamily::kMatMulMlp, {1, 1, 990, 1}, {1000, 1000}, settings).remedy,
+            "sizes that are multiples of 64 or 128");
+}
+
 TEST(Judge, FollowsTheThresholds) {
   const Ceilings ceilings{100, 1000};
   const auto bound = [&](double flops, double bytes, double seconds, std::int64_t launches = 1) {
@@ -92,7 +119,7 @@ TEST(AppendVerdicts, LargestTimeFirstAndOnlyWhatRan) {
   recorder.Add(KernelFamily::kNorm, 1, 0, 1);
   recorder.Add(KernelFamily::kAttention, 3, 1, 1);
   google::protobuf::RepeatedPtrField<v1::FamilyVerdict> verdicts;
-  AppendVerdicts(recorder.totals(), {1, 1}, &verdicts);
+  AppendVerdicts(recorder.totals(), {1, 1}, {}, &verdicts);
   ASSERT_EQ(verdicts.size(), 2);
   EXPECT_EQ(verdicts[0].family(), "attention");
   EXPECT_EQ(verdicts[1].source(), v1::METRIC_SOURCE_ANALYTIC);
