@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -76,7 +77,7 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const absl::Status parsed = fsdp::ParseProgramFlags(
+  const absl::StatusOr<bool> parsed = fsdp::ParseProgramFlags(
       argc, argv,
       {.name = "fsdp-coordinator",
        .version = fsdp::coordinator::kVersion,
@@ -85,7 +86,10 @@ int main(int argc, char** argv) {
            "  fsdp-coordinator --state-dir=/var/lib/fsdp-coordinator\n"
            "  fsdp-coordinator --state-dir=./state --listen=127.0.0.1:0 --port-file=./ports.json\n"
            "  fsdp-coordinator --state-dir=./state --listen=10.0.0.1:7070 --insecure"});
-  if (!parsed.ok()) return Fail(parsed);
+  if (!parsed.ok()) return Fail(parsed.status());
+  if (!*parsed) return 0;
+  // gRPC's own lines would mix with ours; its errors reach us as statuses.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   if (absl::GetFlag(FLAGS_verbose)) fsdp::SetLogLevel(fsdp::LogLevel::kDebug);
 
   // Every thread inherits the mask; this one waits for the signals.

@@ -67,10 +67,12 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
     endpoint->exposer_ = std::make_unique<prometheus::Exposer>(address, 1);
     endpoint->exposer_->RegisterCollectable(endpoint->collectable_);
     endpoint->port_ = endpoint->exposer_->GetListeningPorts().front();
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics at ", address, ": ",
-                                               error.what(),
-                                               "; give --metrics-listen a free address"));
+  } catch (const std::exception&) {
+    // What the library says names neither the address nor the cause.
+    return absl::UnavailableError(
+        absl::StrCat("cannot serve metrics at ", address,
+                     ": the port is taken or the address is not this machine's; give "
+                     "--metrics-listen a free address, or port 0"));
   }
   return endpoint;
 }

@@ -135,8 +135,9 @@ class ServerImpl : public Server {
     grpc_ = builder.BuildAndStart();
     if (grpc_ == nullptr || port_ == 0) {
       return absl::UnavailableError(absl::StrCat("cannot listen at ", options_.listen,
-                                                 ": is another coordinator running there? Give "
-                                                 "--listen a free address"));
+                                                 ": the port is taken or the address is not this "
+                                                 "machine's; is another coordinator running there? "
+                                                 "Give --listen a free address"));
     }
     SetHealth(false);
     return absl::OkStatus();

@@ -2,12 +2,11 @@
 #define FSDPCTL_PROTO_SUPPORT_PROGRAM_FLAGS_H_
 
 // The command line of our daemons: ABSL_FLAGs spelled with dashes or underscores, and a --help and
-// a
-// --version that speak of the program alone. The trainers and fsdpctl have parsers of their own.
+// a --version that speak of the program alone. The trainers and fsdpctl have parsers of their own.
 
 #include <string>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace fsdp {
 
@@ -19,11 +18,11 @@ struct Program {
   std::string usage;
 };
 
-// Reads `argv` into the program's flags. The library ends the process where it must: --version with
-// 0;
-// --help, an unknown flag and a value that does not parse with 1.
+// Reads `argv` into the program's flags. False: --help or --version was asked for and printed, and
+// the program ends with 0. The library ends the process with 1 for an unknown flag or a value that
+// does not parse.
 //   InvalidArgument: there is an argument that is no flag.
-absl::Status ParseProgramFlags(int argc, char** argv, const Program& program);
+absl::StatusOr<bool> ParseProgramFlags(int argc, char** argv, const Program& program);
 
 }  // namespace fsdp
 

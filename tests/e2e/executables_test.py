@@ -3,7 +3,9 @@
 import os
 import pathlib
 import re
+import socket
 import subprocess
+import tempfile
 import unittest
 
 BIN = pathlib.Path(os.environ["FSDP_BINARY_DIR"])
@@ -42,13 +44,45 @@ class ExecutablesTest(unittest.TestCase):
         self.assertEqual(len(versions), 1, versions)
 
     def test_help_lists_the_flags_and_no_library_s(self):
-        for program, flag in (("fsdp-coordinator", "--suspect_after"), ("fsdp-worker", "--bind_address")):
+        for program, flag in (("fsdp-coordinator", "--suspect-after"), ("fsdp-worker", "--bind-address")):
             code, text = run(program, "--help")
-            self.assertIn(code, (0, 1), text)  # Abseil ends --help with 1.
+            self.assertEqual(code, 0, text)
             self.assertIn(flag, text)
+            self.assertNotIn("--parent-fd", text, "of one of our processes for another")
             self.assertIn("--state-dir=", text, "an example")
             self.assertNotIn("No flags matched", text)
             self.assertNotIn("--undefok", text)
+
+    def test_help_of_every_command_of_the_trainer(self):
+        for arguments, words in ((["--help"], "run JOB.yaml"), (["oracle", "--help"], "--micro-batch"),
+                                 (["bench", "--help"], "--warmup"), (["run", "--help"], "run JOB.yaml")):
+            code, text = run("fsdp-trainer", *arguments)
+            self.assertEqual(code, 0, text)
+            self.assertIn(words, text)
+        code, text = run("fsdp-trainer", "oracle", "nosuch")
+        self.assertEqual(code, 2, text)
+        self.assertRegex(text, "^oracle: .*nosuch.*No such file")
+        code, text = run("fsdp-trainer", "trian")
+        self.assertEqual(code, 2, text)
+        self.assertIn("no command trian", text)
+
+    def test_a_port_that_is_taken_is_one_line_with_a_remedy(self):
+        with socket.socket() as taken, tempfile.TemporaryDirectory() as folder:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for program, flags, remedy in (
+                    ("fsdp-coordinator", [f"--listen={address}", "--metrics-listen="], "--listen"),
+                    ("fsdp-coordinator", ["--listen=127.0.0.1:0", f"--metrics-listen={address}"], "--metrics-listen"),
+                    ("fsdp-worker", ["--devices=cpu:1", f"--metrics-listen={address}"], "--metrics-listen")):
+                with self.subTest(program=program, flags=flags):
+                    code, text = run(program, f"--state-dir={folder}", *flags)
+                    self.assertEqual(code, 1, text)
+                    problems = [line for line in text.splitlines() if "taken" in line]
+                    self.assertEqual(len(problems), 1, text)
+                    self.assertIn(address, problems[0])
+                    self.assertIn(f"{remedy} a free address", problems[0])
+                    self.assertNotRegex(text, r"(?m)^E\d{4} |\"created|grpc_status", "gRPC's own lines")
 
     def test_dashes_and_underscores_are_the_same(self):
         for flag in ("--state-dir", "--state_dir"):

@@ -348,7 +348,7 @@ int Main() {
 }  // namespace fsdp::daemon
 
 int main(int argc, char** argv) {
-  const absl::Status parsed = fsdp::ParseProgramFlags(
+  const absl::StatusOr<bool> parsed = fsdp::ParseProgramFlags(
       argc, argv,
       {.name = "fsdp-worker",
        .version = fsdp::daemon::kVersion,
@@ -357,9 +357,12 @@ int main(int argc, char** argv) {
            "  fsdp-worker --coordinator=10.0.0.1:7070 --state-dir=/var/lib/fsdp --devices=all\n"
            "  fsdp-worker --coordinator=127.0.0.1:7070 --state-dir=.fsdp --devices=cpu:4"});
   if (!parsed.ok()) {
-    std::fprintf(stderr, "fsdp-worker: %s\n", std::string(parsed.message()).c_str());
+    std::fprintf(stderr, "fsdp-worker: %s\n", std::string(parsed.status().message()).c_str());
     return fsdp::daemon::kExitUsage;
   }
+  if (!*parsed) return 0;
+  // gRPC's own lines would mix with ours; its errors reach us as statuses.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   const int code = fsdp::daemon::Main();
   // See Endpoint.
   std::fflush(nullptr);

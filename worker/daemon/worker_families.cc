@@ -180,9 +180,12 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   try {
     impl->exposer = std::make_unique<prometheus::Exposer>(address, 2);
     impl->port = impl->exposer->GetListeningPorts().at(0);
-  } catch (const std::exception& error) {
+  } catch (const std::exception&) {
+    // What the library says names neither the address nor the cause.
     return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics on ", address, ": ", error.what()));
+        absl::StrCat("cannot serve metrics at ", address,
+                     ": the port is taken or the address is not this machine's; give "
+                     "--metrics-listen a free address, or port 0"));
   }
   impl->address = absl::StrCat(address.substr(0, colon), ":", impl->port);
   // The exposer keeps a weak pointer only.

@@ -288,6 +288,33 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
 
 }  // namespace
 
+const char kBenchUsage[] =
+    R"(Usage: fsdp-trainer bench --model NAME|FILE [FLAGS]
+
+Times training steps on random tokens and prints one JSON line. NAME is a preset (fsdpctl plan
+--list-presets), FILE a peer's config.json.
+
+  --batch B --seq T                     sequences of a rank's micro-batch, and their length
+  --steps N --warmup W                  timed steps, and steps before them
+  --accumulate A                        micro-batches a step (1)
+  --layers L --vocab V --dim D --heads H   instead of the model's
+  --precision fp32|bf16                 of parameters and activations (bf16)
+  --reduce fp32|bf16                    of gradients on their way (fp32)
+  --recompute none|selective|full|auto  (auto)
+  --local-ranks N                       ranks on this machine (1)
+  --communicator gloo|in_process|nccl   how they talk (gloo; nccl with --device cuda)
+  --communicators 1|2 --prefetch 0|1 --no-reshard   as spec.sharding
+  --device cpu|cuda                     (cpu)
+  --async                               do not wait for each step's loss
+  --time-families                       seconds by kernel family (slows the step)
+  --no-graphs                           cuda: launch every operation by itself
+  --floor                               also what the step cannot go below (one rank)
+  --deterministic                       bit-identical reruns
+  --json                                accepted: the line is JSON anyhow
+
+Exit codes: 0 done, 1 failed, 2 usage.
+)";
+
 double BenchReport::MedianSeconds() const {
   if (step_seconds.empty()) return 0;
   std::vector<double> sorted = step_seconds;

@@ -69,6 +69,9 @@ struct BenchReport {
 
 absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend);
 
+// What `fsdp-trainer bench --help` prints.
+extern const char kBenchUsage[];
+
 // `fsdp-trainer bench ARGUMENTS`: prints the line; returns the exit code (0, 1 failed, 2 usage).
 int BenchMain(std::span<const std::string> arguments, const LocalBackend& backend);
 

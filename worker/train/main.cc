@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -161,25 +162,35 @@ absl::StatusOr<bool> WantsOtherBackend(const std::vector<std::string>& arguments
   return device != own;
 }
 
+bool WantsHelp(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+    return argument == "--help" || argument == "-h" ||
+           (argument == "help" && &argument == &arguments.front());
+  });
+}
+
 int Main(int argc, char** argv) {
   const TrainerBackend backend = MakeTrainerBackend();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::string command = arguments.empty() ? "" : arguments[0];
+  if (WantsHelp(arguments)) {
+    std::fputs(command == "oracle"  ? kOracleUsage
+               : command == "bench" ? kBenchUsage
+                                    : kUsage,
+               stdout);
+    return 0;
+  }
   const absl::StatusOr<bool> other = WantsOtherBackend(arguments, backend.name);
   if (!other.ok()) return FailUsage(other.status());
   if (*other && backend.name == "cpu") return ExecCuda(argv);
   if (*other) {
     return FailUsage(absl::InvalidArgumentError("this is fsdp-trainer-cuda: run fsdp-trainer"));
   }
-  const std::string command = arguments.empty() ? "" : arguments[0];
   if (command == "oracle") return OracleMain(std::span(arguments).subspan(1), backend.local);
   if (command == "bench") return BenchMain(std::span(arguments).subspan(1), backend.local);
   const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
-      arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"help", "version"});
+      arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"version"});
   if (!flags.ok()) return FailUsage(flags.status());
-  if (flags->Has("help") || command == "help") {
-    std::fputs(kUsage, stdout);
-    return 0;
-  }
   if (flags->Has("version")) {
     PrintLine(absl::StrCat("fsdp-trainer ", FSDP_VERSION, " (", backend.name, ")"));
     return 0;
@@ -190,6 +201,7 @@ int Main(int argc, char** argv) {
     return RunLinked(static_cast<int>(*fd), backend);
   }
   if (command == "run") return RunJob(*flags, backend);
+  if (!command.empty()) std::fprintf(stderr, "fsdp-trainer: no command %s\n\n", command.c_str());
   std::fputs(kUsage, stderr);
   return Code(TrainerExit::kUsage);
 }

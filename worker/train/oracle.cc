@@ -289,6 +289,26 @@ absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> argument
 
 }  // namespace
 
+const char kOracleUsage[] =
+    R"(Usage: fsdp-trainer oracle FILE [FLAGS]
+
+Replays the training that FILE (safetensors: config, weights, batches, expected results) records,
+prints one JSON line of relative errors, and exits with 0 only within tolerance.
+
+  --local-ranks N                       ranks on this machine (1)
+  --communicator gloo|in_process|nccl   how they talk (gloo; nccl with --device cuda)
+  --device cpu|cuda                     (cpu)
+  --precision fp32|bf16                 of parameters and activations (fp32)
+  --reduce fp32|bf16                    of gradients on their way (fp32)
+  --micro-batch N                       sequences at a time; 0 is the rank's whole share (0)
+  --recompute none|selective|full|auto  (auto)
+  --prefetch 0|1                        units gathered ahead (1)
+  --communicators 1|2                   gather and scatter share one, or have one each (2)
+  --no-reshard                          keep gathered weights for backward
+
+Exit codes: 0 within tolerance, 1 beyond it or failed, 2 usage or no such file.
+)";
+
 std::string OracleReport::ToJson() const {
   // JSON has no infinity.
   const auto number = [](double value) -> nlohmann::json {
@@ -346,7 +366,7 @@ int OracleMain(std::span<const std::string> arguments, const LocalBackend& backe
   }();
   if (!report.ok()) {
     std::fprintf(stderr, "oracle: %s\n", std::string(report.status().message()).c_str());
-    return 1;
+    return absl::IsNotFound(report.status()) ? 2 : 1;
   }
   std::printf("%s\n", report->ToJson().c_str());
   return report->passed() ? 0 : 1;

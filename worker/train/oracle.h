@@ -59,10 +59,13 @@ struct OracleReport {
 absl::StatusOr<OracleReport> RunOracle(const OracleFile& oracle, const OracleOptions& options,
                                        const LocalBackend& backend);
 
+// What `fsdp-trainer oracle --help` prints.
+extern const char kOracleUsage[];
+
 // `fsdp-trainer oracle FILE [--local-ranks N] [--communicator gloo|in_process|nccl] [--device D]
 // [--precision fp32|bf16] [--reduce fp32|bf16] [--micro-batch N] [--recompute P] [--prefetch 0|1]
 // [--communicators 1|2] [--no-reshard]`: prints the line; returns the exit code (0 passed, 1 beyond
-// tolerance or failed, 2 usage).
+// tolerance or failed, 2 usage or no such file).
 int OracleMain(std::span<const std::string> arguments, const LocalBackend& backend);
 
 }  // namespace fsdp
