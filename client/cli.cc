@@ -16,9 +16,11 @@ namespace fsdp {
 namespace {
 
 constexpr char kExitCodeHelp[] =
-    "Exit codes: 0 ok, 1 internal error, 2 usage, 3 invalid spec, 4 unreachable or deadline,\n"
-    "5 not allowed, 6 unschedulable, 100 job failed, 101 job not finished, 102 not found,\n"
-    "103 job cancelled.\n";
+    "Exit codes: 0 ok, 1 internal error, 2 usage or not possible in the job's state, 3 invalid "
+    "spec,\n"
+    "4 unreachable or deadline, 5 not allowed, 6 unschedulable, 100 job failed, 101 job not "
+    "finished,\n"
+    "102 not found, 103 job cancelled.\n";
 
 int PrintUsageError(std::ostream& err, const std::string& message, const std::string& verb) {
   err << "fsdpctl: error: " << message << "\n"
@@ -52,6 +54,12 @@ std::string CountError(const Command& command, const ParsedFlags& flags) {
     const std::string& extra = flags.positional()[static_cast<std::size_t>(command.max_arguments)];
     return absl::StrCat("unexpected argument \"", extra, "\"");
   }
+  // Most often a variable that a script forgot to set.
+  const auto& given = flags.positional();
+  if (std::find(given.begin(), given.end(), "") != given.end()) {
+    return absl::StrCat("`", command.name, "` needs ", command.arguments,
+                        "; an empty one is given");
+  }
   return "";
 }
 
@@ -73,9 +81,10 @@ int RunCommand(const Command& command, const std::vector<std::string>& arguments
   if (const std::string error = CountError(command, *flags); !error.empty()) {
     return PrintUsageError(*world.err, error, command.name);
   }
-  const auto settings = LoadSettings({Given(*flags, "server"), Given(*flags, "config"),
-                                      Given(*flags, "call-timeout"), Given(*flags, "color")},
-                                     world.environment);
+  const auto settings =
+      LoadSettings({Given(*flags, "server"), Given(*flags, "config"), Given(*flags, "call-timeout"),
+                    Given(*flags, "reconnect"), Given(*flags, "color")},
+                   world.environment);
   if (!settings.ok()) {
     return PrintUsageError(*world.err, std::string(settings.status().message()), command.name);
   }
@@ -107,6 +116,13 @@ const std::vector<FlagSpec>& GlobalFlags() {
        .kind = FlagKind::kDuration,
        .value_name = "DURATION",
        .help = "Longest time for one call; else FSDPCTL_CALL_TIMEOUT, else 10s"},
+      {.name = "reconnect",
+       .kind = FlagKind::kDuration,
+       .value_name = "DURATION",
+       .help =
+           absl::StrCat("How long to try to get back a coordinator that is lost while waiting or "
+                        "following; else FSDPCTL_RECONNECT, else ",
+                        kDefaultReconnect)},
       {.name = "color",
        .kind = FlagKind::kChoice,
        .help = "Colours: auto is on a terminal without NO_COLOR",
@@ -126,6 +142,7 @@ absl::StatusOr<Client*> CommandRun::client() {
     ClientOptions options;
     options.server = settings_.server;
     options.call_timeout = settings_.call_timeout;
+    options.reconnect_window = settings_.reconnect_window;
     options.retry_window = std::min(options.retry_window, settings_.call_timeout);
     options.interrupt = world_.interrupt;
     auto client = Client::Create(options);

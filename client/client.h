@@ -39,7 +39,7 @@ struct ClientOptions {
   // takes to restart.
   absl::Duration retry_window = absl::Seconds(4);
   // How long an established stream tries to get its coordinator back.
-  absl::Duration reconnect_window = absl::Seconds(60);
+  absl::Duration reconnect_window = absl::Seconds(8);
   // Ends calls, waits and streams early; may be null. Must outlive the Client.
   Interrupt* interrupt = nullptr;
 };

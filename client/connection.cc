@@ -50,6 +50,14 @@ bool Connection::interrupted() const {
   return options_.interrupt != nullptr && options_.interrupt->cancelled();
 }
 
+absl::Status Connection::Lost(const absl::Status& error) const {
+  if (error.code() != absl::StatusCode::kUnavailable) return error;
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator at ", options_.server, " is gone and did not come back within ",
+                   absl::FormatDuration(options_.reconnect_window),
+                   "; its jobs are kept: start it again, and wait longer with --reconnect"));
+}
+
 absl::Status Connection::Interrupted() const { return absl::CancelledError("interrupted"); }
 
 absl::Status Connection::WaitUntilConnected(absl::Time until) {

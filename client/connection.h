@@ -57,6 +57,8 @@ class Connection {
   StreamEnd Judge(const grpc::Status& status, absl::Time deadline, absl::Status* error) const;
   // FromGrpcStatus, with a hint where a peer answers that is no coordinator of this release.
   [[nodiscard]] absl::Status ToStatus(const grpc::Status& status) const;
+  // A stream's `error` once reconnect_window is over.
+  [[nodiscard]] absl::Status Lost(const absl::Status& error) const;
   [[nodiscard]] absl::Status Interrupted() const;
   [[nodiscard]] bool interrupted() const;
 
@@ -101,7 +103,7 @@ absl::Status Connection::Stream(Stub& stub,
       if (status.code() == absl::StatusCode::kUnavailable && absl::Now() >= options.deadline) {
         return absl::DeadlineExceededError(status.message());
       }
-      return status;
+      return failed_tries == 0 ? status : Lost(status);
     }
     grpc::ClientContext context;
     if (options.deadline != absl::InfiniteFuture()) {
@@ -128,7 +130,7 @@ absl::Status Connection::Stream(Stub& stub,
       connect_until = absl::Now() + options_.reconnect_window;
       if (options.on_reconnect) options.on_reconnect(error);
     }
-    if (absl::Now() >= connect_until) return error;
+    if (absl::Now() >= connect_until) return Lost(error);
     if (Backoff(failed_tries)) return Interrupted();
   }
 }

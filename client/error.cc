@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -62,9 +63,16 @@ std::vector<FieldViolation> GetFieldViolations(const absl::Status& status) {
 }
 
 std::string FormatError(const absl::Status& status) {
-  std::string text = absl::StrCat(CodeText(status.code()), ": ", status.message());
-  if (const auto info = GetErrorInfo(status)) absl::StrAppend(&text, " [", info->reason, "]");
+  const auto info = GetErrorInfo(status);
+  // "a-1 is SUCCEEDED: it cannot become SUSPENDED" needs no "failed precondition" before it.
+  const bool explains_itself =
+      status.code() == absl::StatusCode::kFailedPrecondition && info.has_value();
+  std::string text = explains_itself ? "" : absl::StrCat(CodeText(status.code()), ": ");
+  absl::StrAppend(&text, status.message());
+  if (info.has_value()) absl::StrAppend(&text, " [", info->reason, "]");
   for (const auto& violation : GetFieldViolations(status)) {
+    // The message of a single bad field is that field's already.
+    if (absl::StrContains(status.message(), violation.description)) continue;
     absl::StrAppend(&text, "\n  ", violation.field, ": ", violation.description);
   }
   return text;

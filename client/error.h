@@ -42,6 +42,7 @@ std::vector<FieldViolation> GetFieldViolations(const absl::Status& status);
 
 // Several lines without a trailing newline: the message, then one indented line per bad field.
 //   "not found: no job jobs/x [JOB_NOT_FOUND]"
+//   "jobs/x is SUCCEEDED: it cannot become SUSPENDED [JOB_STATE_CONFLICT]"
 std::string FormatError(const absl::Status& status);
 
 }  // namespace fsdp

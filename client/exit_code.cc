@@ -1,5 +1,8 @@
 #include "client/exit_code.h"
 
+#include <algorithm>
+#include <string>
+
 #include "client/error.h"
 
 namespace fsdp {
@@ -20,6 +23,16 @@ int Badness(ExitCode code) {
   }
 }
 
+// A bad field of a request ("name", "page_token") is the caller's slip, not a spec's.
+bool IsAboutSpec(const absl::Status& status) {
+  const auto violations = GetFieldViolations(status);
+  return std::any_of(violations.begin(), violations.end(), [](const FieldViolation& violation) {
+    const std::string top = violation.field.substr(0, violation.field.find('.'));
+    const auto* job = v1::TrainingJob::descriptor();
+    return job->FindFieldByCamelcaseName(top) != nullptr;
+  });
+}
+
 }  // namespace
 
 ExitCode ExitCodeForStatus(const absl::Status& status) {
@@ -27,9 +40,13 @@ ExitCode ExitCodeForStatus(const absl::Status& status) {
     case absl::StatusCode::kOk:
       return ExitCode::kOk;
     case absl::StatusCode::kInvalidArgument:
-      return GetFieldViolations(status).empty() ? ExitCode::kUsage : ExitCode::kInvalidSpec;
+      return IsAboutSpec(status) ? ExitCode::kInvalidSpec : ExitCode::kUsage;
     case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
       return ExitCode::kUsage;
+    case absl::StatusCode::kUnimplemented:
+      return GetErrorInfo(status).has_value() ? ExitCode::kUsage : ExitCode::kUnreachable;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
       return ExitCode::kUnreachable;
@@ -42,6 +59,10 @@ ExitCode ExitCodeForStatus(const absl::Status& status) {
       return ExitCode::kNotFound;
     case absl::StatusCode::kCancelled:
       return ExitCode::kJobNotFinished;
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kDataLoss:
     default:
       return ExitCode::kInternal;
   }

@@ -26,14 +26,18 @@ enum class ExitCode : int {
 inline int ToInt(ExitCode code) { return static_cast<int>(code); }
 
 // The exit code of a failed call:
-//   INVALID_ARGUMENT with field violations -> invalid spec, without -> usage
-//   ALREADY_EXISTS                         -> usage (request id reused for another spec)
-//   UNAVAILABLE, DEADLINE_EXCEEDED         -> unreachable
-//   UNAUTHENTICATED, PERMISSION_DENIED     -> auth
-//   RESOURCE_EXHAUSTED                     -> unschedulable
-//   NOT_FOUND                              -> not found
-//   CANCELLED (interrupted while waiting)  -> not finished
-//   everything else                        -> internal
+//   INVALID_ARGUMENT about a spec's field, else -> invalid spec, usage
+//   ALREADY_EXISTS                      -> usage (request id reused for another spec)
+//   FAILED_PRECONDITION                 -> usage (the job's state does not allow it)
+//   OUT_OF_RANGE                        -> usage (an offset or a page that is not there)
+//   UNIMPLEMENTED by our service, else  -> usage (not in this release), unreachable (no coordinator
+//                                          of this API answers)
+//   UNAVAILABLE, DEADLINE_EXCEEDED      -> unreachable
+//   UNAUTHENTICATED, PERMISSION_DENIED  -> auth
+//   RESOURCE_EXHAUSTED                  -> unschedulable
+//   NOT_FOUND                           -> not found
+//   CANCELLED                           -> not finished (interrupted while waiting)
+//   UNKNOWN, ABORTED, INTERNAL, DATA_LOSS -> internal
 ExitCode ExitCodeForStatus(const absl::Status& status);
 
 // SUCCEEDED -> ok, FAILED -> job failed, CANCELLED -> job cancelled, else not finished.

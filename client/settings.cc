@@ -24,6 +24,7 @@ struct Key {
 };
 constexpr Key kServer{"server", "FSDPCTL_SERVER"};
 constexpr Key kCallTimeout{"callTimeout", "FSDPCTL_CALL_TIMEOUT"};
+constexpr Key kReconnect{"reconnect", "FSDPCTL_RECONNECT"};
 constexpr Key kColor{"color", "FSDPCTL_COLOR"};
 constexpr Key kTlsCertificate{"tlsCertificate", "FSDPCTL_TLS_CERTIFICATE"};
 constexpr Key kTlsKey{"tlsKey", "FSDPCTL_TLS_KEY"};
@@ -38,8 +39,8 @@ struct ConfigFile {
 // yaml-cpp throws; nothing of it leaves this function.
 absl::Status ParseConfig(const std::string& text, ConfigFile* file) {
   const std::vector<std::string> known = {
-      kServer.file_key, kCallTimeout.file_key, kColor.file_key,    kTlsCertificate.file_key,
-      kTlsKey.file_key, kTlsCa.file_key,       kTokenFile.file_key};
+      kServer.file_key,         kCallTimeout.file_key, kReconnect.file_key, kColor.file_key,
+      kTlsCertificate.file_key, kTlsKey.file_key,      kTlsCa.file_key,     kTokenFile.file_key};
   try {
     const YAML::Node root = YAML::Load(text);
     if (root.IsNull()) return absl::OkStatus();
@@ -132,6 +133,15 @@ absl::Status ReadSecurity(const EnvironmentFn& environment, const ConfigFile& fi
   return absl::OkStatus();
 }
 
+absl::StatusOr<absl::Duration> ParsePositive(const char* what, const Setting& setting) {
+  const auto duration = ParseDurationText(setting.value);
+  if (!duration.ok() || *duration <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " \"", setting.value, "\" (", setting.origin, ") must be a duration such as 10s"));
+  }
+  return *duration;
+}
+
 absl::StatusOr<ColorMode> ParseColor(const Setting& setting) {
   if (setting.value == "auto") return ColorMode::kAuto;
   if (setting.value == "always") return ColorMode::kAlways;
@@ -151,13 +161,10 @@ absl::StatusOr<Settings> LoadSettings(const SettingFlags& flags, const Environme
   settings.server_origin = server.origin;
   const Setting timeout =
       Choose(flags.call_timeout, "--call-timeout", kCallTimeout, environment, file, "10s");
-  const auto duration = ParseDurationText(timeout.value);
-  if (!duration.ok() || *duration <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(absl::StrCat("call timeout \"", timeout.value, "\" (",
-                                                   timeout.origin,
-                                                   ") must be a duration such as 10s"));
-  }
-  settings.call_timeout = *duration;
+  ASSIGN_OR_RETURN(settings.call_timeout, ParsePositive("call timeout", timeout));
+  const Setting reconnect =
+      Choose(flags.reconnect, "--reconnect", kReconnect, environment, file, kDefaultReconnect);
+  ASSIGN_OR_RETURN(settings.reconnect_window, ParsePositive("reconnect time", reconnect));
   const Setting color = Choose(flags.color, "--color", kColor, environment, file, "auto");
   ASSIGN_OR_RETURN(settings.color, ParseColor(color));
   if (!flags.color.has_value() && environment("NO_COLOR")) settings.color = ColorMode::kNever;

@@ -21,8 +21,12 @@ struct SettingFlags {
   std::optional<std::string> server;
   std::optional<std::string> config;
   std::optional<std::string> call_timeout;
+  std::optional<std::string> reconnect;
   std::optional<std::string> color;
 };
+
+// Longer than a coordinator takes to restart, short enough for somebody who looks at the screen.
+inline constexpr char kDefaultReconnect[] = "8s";
 
 enum class ColorMode { kAuto, kAlways, kNever };
 
@@ -33,6 +37,9 @@ struct Settings {
   std::string server_origin;
   // Of one call. FSDPCTL_CALL_TIMEOUT, `callTimeout:`.
   absl::Duration call_timeout;
+  // How long `wait`, `submit --wait` and -f try to get a lost coordinator back. FSDPCTL_RECONNECT,
+  // `reconnect:`.
+  absl::Duration reconnect_window;
   // NO_COLOR (any value) beats all but --color. FSDPCTL_COLOR, `color:`.
   ColorMode color = ColorMode::kAuto;
   // FSDPCTL_TLS_CERTIFICATE, FSDPCTL_TLS_KEY, FSDPCTL_TLS_CA; `tlsCertificate:`, `tlsKey:`,

@@ -70,7 +70,7 @@ absl::StatusOr<std::string> ReadSpecText(const std::string& path, std::istream& 
   return text;
 }
 
-SpecOutcome LoadSpec(CommandRun& run) {
+SpecOutcome LoadSpec(CommandRun& run, bool quiet) {
   SpecOutcome outcome;
   const auto& positional = run.flags().positional();
   if (positional.empty() == !run.flags().Has("file")) {
@@ -94,13 +94,10 @@ SpecOutcome LoadSpec(CommandRun& run) {
     options.sets.push_back(absl::StrCat("metadata.name=", run.flags().GetString("name")));
   }
   SpecResult result = LoadJob(*text, options);
-  if (!result.issues.empty()) {
-    run.err() << FormatIssues(result.issues, path == "-" ? "<stdin>" : path);
-  }
+  outcome.file = path == "-" ? "<stdin>" : path;
+  if (!quiet) run.err() << FormatIssues(result.issues, outcome.file);
   if (!result.ok()) outcome.exit_code = ExitCode::kInvalidSpec;
-  outcome.num_warnings = static_cast<int>(std::count_if(
-      result.issues.begin(), result.issues.end(),
-      [](const SpecIssue& issue) { return issue.severity == SpecSeverity::kWarning; }));
+  outcome.issues = std::move(result.issues);
   outcome.job = std::move(result.job);
   return outcome;
 }
@@ -155,8 +152,8 @@ int ForEachJob(CommandRun& run,
 
 std::function<void(const absl::Status&)> ReconnectNote(CommandRun& run) {
   return [&run](const absl::Status& status) {
-    run.err() << run.err_style().Yellow("connection lost, trying to resume") << " ("
-              << status.message() << ")\n"
+    run.err() << run.err_style().Yellow("connection lost, trying to resume") << " for "
+              << DurationText(run.settings().reconnect_window) << " (" << status.message() << ")\n"
               << std::flush;
   };
 }

@@ -11,6 +11,7 @@
 #include "client/cli.h"
 #include "client/exit_code.h"
 #include "fsdp/v1/job.pb.h"
+#include "proto/support/spec.h"
 
 namespace fsdp {
 
@@ -21,13 +22,16 @@ FlagSpec ReasonFlag(const std::string& help);
 std::vector<FlagSpec> SpecFlags();
 
 // The job of -f or the positional argument ("-": standard input) with --set applied, checked and
-// with its defaults. Findings go to standard error; the exit code when it cannot be used.
+// with its defaults. Findings go to standard error unless `quiet`; the exit code when it cannot be
+// used.
 struct SpecOutcome {
   ExitCode exit_code = ExitCode::kOk;
   v1::TrainingJob job;
-  int num_warnings = 0;
+  // As messages name it: "<stdin>" for "-".
+  std::string file;
+  std::vector<SpecIssue> issues;
 };
-SpecOutcome LoadSpec(CommandRun& run);
+SpecOutcome LoadSpec(CommandRun& run, bool quiet = false);
 
 // The whole file; "-": standard input.
 //   NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (> 1 MiB: no spec is)

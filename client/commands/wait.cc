@@ -1,3 +1,5 @@
+#include <functional>
+#include <mutex>
 #include <ostream>
 #include <thread>
 
@@ -48,9 +50,11 @@ bool Reached(v1::JobState state, const Goal& goal) {
   return goal.state == v1::JOB_STATE_UNSPECIFIED ? IsFinished(state) : state == goal.state;
 }
 
-Outcome WatchUntil(Client& client, const std::string& name, const Goal& goal) {
+Outcome WatchUntil(Client& client, const std::string& name, const Goal& goal,
+                   const std::function<void(const absl::Status&)>& on_reconnect) {
   Outcome outcome;
   StreamOptions options;
+  options.on_reconnect = on_reconnect;
   options.deadline = goal.deadline;
   outcome.status = client.WatchJob(name, options, [&](const v1::Job& job) {
     outcome.job = job;
@@ -82,12 +86,19 @@ ExitCode Report(CommandRun& run, const std::string& name, const Outcome& outcome
 }
 
 // Several at once: a state that passes quickly is seen in each of them.
-std::vector<Outcome> WatchAll(Client& client, const std::vector<std::string>& names,
-                              const Goal& goal) {
+std::vector<Outcome> WatchAll(CommandRun& run, Client& client,
+                              const std::vector<std::string>& names, const Goal& goal) {
   std::vector<Outcome> outcomes(names.size());
+  // All lose the same coordinator; one speaks.
+  std::mutex mutex;
+  int lost = 0;
+  const auto note = [&](const absl::Status& status) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (lost++ % static_cast<int>(names.size()) == 0) ReconnectNote(run)(status);
+  };
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    threads.emplace_back([&, i] { outcomes[i] = WatchUntil(client, names[i], goal); });
+    threads.emplace_back([&, i] { outcomes[i] = WatchUntil(client, names[i], goal, note); });
   }
   for (auto& thread : threads) thread.join();
   return outcomes;
@@ -115,13 +126,13 @@ int Run(CommandRun& run) {
     if (job.ok()) {
       outcome.job = *job;
       outcome.reached = true;
-    } else if (const auto now = (*client)->GetJob(names[0]); now.ok()) {
-      outcome.job = *now;
+    } else if (!absl::IsUnavailable(job.status())) {
+      if (const auto now = (*client)->GetJob(names[0]); now.ok()) outcome.job = *now;
     }
     return ToInt(Report(run, names[0], outcome));
   }
   ExitCode worst = ExitCode::kOk;
-  const auto outcomes = WatchAll(**client, names, goal);
+  const auto outcomes = WatchAll(run, **client, names, goal);
   for (std::size_t i = 0; i < names.size(); ++i) {
     worst = Worse(worst, Report(run, names[i], outcomes[i]));
   }
@@ -142,7 +153,9 @@ Command WaitCommand() {
       "Without --for: until every job is finished. Exit code 0 when all succeeded (or reached the\n"
       "state), 100 when one failed, 103 when one was cancelled, 101 when the time is over. A "
       "restart\n"
-      "of the coordinator does not end the waiting.";
+      "of the coordinator does not end the waiting; one that is not back within --reconnect does, "
+      "with\n"
+      "exit code 4.";
   command.flags = {{.name = "for",
                     .kind = FlagKind::kString,
                     .value_name = "state=STATE",

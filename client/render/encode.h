@@ -1,7 +1,11 @@
 #ifndef FSDPCTL_CLIENT_RENDER_ENCODE_H_
 #define FSDPCTL_CLIENT_RENDER_ENCODE_H_
 
-// Messages as JSON and YAML: the proto JSON form, so any protobuf library reads it back.
+// Messages as JSON and YAML for programs, by one rule everywhere: keys and times as in the proto's
+// JSON form; enum values without their prefix (RUNNING; in a job's spec in lower case, as it is
+// written there); numbers and bools always there, also when 0 or false, unless the proto marks them
+// `optional`; numbers past 2^53 as strings; absent: what is not known, empty or not given. A spec
+// holds only what was given or filled in, and can be submitted again.
 
 #include <google/protobuf/message.h>
 

@@ -162,7 +162,7 @@ class Cluster:
         done = subprocess.run(
             [str(BIN / "fsdpctl"), *map(str, arguments), "--server", self.server], text=True,
             capture_output=True, timeout=timeout, check=False, input=stdin,
-            env={**os.environ, "NO_COLOR": "1", "HOME": str(self.root)})
+            env={"FSDPCTL_RECONNECT": "60s", **os.environ, "NO_COLOR": "1", "HOME": str(self.root)})
         if check and done.returncode != 0:
             raise AssertionError(f"fsdpctl {' '.join(map(str, arguments))}: exit {done.returncode}\n"
                                  f"{done.stdout}\n{done.stderr}")

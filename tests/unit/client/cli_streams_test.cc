@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "client/cli.h"
 #include "tests/unit/client/cli_fixture.h"
@@ -41,7 +43,7 @@ TEST_F(StreamsTest, LogsAreFiltered) {
   EXPECT_THAT(Run({"logs", "a-00000001", "--timestamps", "--tail=1"}).out,
               HasSubstr("2026-01-02T03:04:05Z [2.0] three"));
   EXPECT_THAT(Run({"logs", "a-00000001", "-o", "jsonl", "--tail=1"}).out,
-              HasSubstr("\"offset\":\"3\""));
+              HasSubstr("\"offset\":3,"));
 }
 
 TEST_F(StreamsTest, EscapesOfAJobDoNotReachATerminal) {
@@ -116,7 +118,7 @@ TEST_F(StreamsTest, Events) {
   runner_.service.AddEvent(kJob, event);
   EXPECT_EQ(Run({"events", "a-00000001", "--since", "1"}).out,
             "2026-01-02T03:04:05Z  INFO    EPOCH_STARTED attempt 1 rank 0  2 ranks\n");
-  EXPECT_THAT(Run({"events", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"sequence\":\"1\""));
+  EXPECT_THAT(Run({"events", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"sequence\":1,"));
 }
 
 TEST_F(StreamsTest, Metrics) {
@@ -139,6 +141,35 @@ TEST_F(StreamsTest, Metrics) {
   EXPECT_THAT(csv, HasSubstr("step,time,attempt,epoch,loss,validation_loss,"));
   EXPECT_THAT(csv, HasSubstr("\n1,2026-01-02T03:04:05.000Z,0,0,5.25,,0,0.001,128,0.05,2560,"));
   EXPECT_THAT(Run({"metrics", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"loss\":5.25"));
+  // Zero is a figure: a column that comes and goes breaks readers.
+  EXPECT_THAT(Run({"metrics", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"gradNorm\":0.0,"));
+  EXPECT_THAT(Run({"metrics", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"skipped\":false"));
+}
+
+TEST_F(StreamsTest, LogLinesOfRankZeroSayTheirRank) {
+  AddLog(0, 1, "one");
+  EXPECT_THAT(Run({"logs", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"rank\":0"));
+}
+
+// `kill -9` of `fsdpctl local` while somebody waits.
+TEST_F(StreamsTest, WaitingForACoordinatorThatStaysAwayEndsWithFour) {
+  for (const bool progress : {false, true}) {
+    if (progress) runner_.service.Serve();
+    std::thread killer([this, progress] {
+      runner_.service.WaitForStreams(progress ? 2 : 1);
+      runner_.service.Stop();
+    });
+    std::vector<std::string> line = {"wait", "a-00000001", "--reconnect", "300ms"};
+    if (progress) line.push_back("--progress");
+    const absl::Time start = absl::Now();
+    const CliResult result = Run(line);
+    killer.join();
+    EXPECT_EQ(result.exit_code, 4);
+    EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+    EXPECT_THAT(result.err, HasSubstr("did not come back within 300ms"));
+    if (progress) continue;
+    EXPECT_THAT(result.err, HasSubstr("connection lost, trying to resume for 300ms"));
+  }
 }
 
 TEST_F(StreamsTest, WaitReachesAState) {

@@ -106,7 +106,7 @@ TEST_F(SubmitTest, WaitPrintsTheEndedJobToPrograms) {
   });
   const CliResult result = Run({"submit", "-", "--wait", "-o", "json"});
   trainer.join();
-  EXPECT_EQ(nlohmann::json::parse(result.out)["state"], "JOB_STATE_SUCCEEDED");
+  EXPECT_EQ(nlohmann::json::parse(result.out)["state"], "SUCCEEDED");
 }
 
 TEST_F(SubmitTest, WaitOfAFailedJobIs100AndSaysWhy) {
@@ -182,6 +182,32 @@ TEST_F(SubmitTest, ValidateWorksOffline) {
   const std::string yaml = Run({"validate", "-", "-o", "yaml"}).out;
   runner_.input = yaml;
   EXPECT_EQ(Run({"validate", "-", "-o", "yaml"}).out, yaml);
+}
+
+TEST_F(SubmitTest, ValidateTellsProgramsWhatIsWrong) {
+  runner_.input = "apiVersion: fsdp.v1\nkind: Job\nspec:\n  modle: {}\n";
+  const CliResult result = Run({"validate", "-", "-o", "json", "--set", "trian.x=1"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, IsEmpty());
+  const auto report = nlohmann::json::parse(result.out);
+  EXPECT_EQ(report["valid"], false);
+  EXPECT_EQ(report["file"], "<stdin>");
+  const auto find = [&](const std::string& field) {
+    for (const auto& violation : report["violations"]) {
+      if (violation["field"] == field) return violation;
+    }
+    return nlohmann::json();
+  };
+  EXPECT_EQ(find("kind")["value"], "\"Job\"");
+  EXPECT_EQ(find("kind")["line"], 2);
+  EXPECT_EQ(find("kind")["column"], 1);
+  EXPECT_EQ(find("kind")["suggestion"], "TrainingJob");
+  EXPECT_EQ(find("spec.modle")["message"], "unknown key");
+  EXPECT_EQ(find("spec.modle")["severity"], "error");
+  EXPECT_EQ(find("spec.trian")["set"], "trian.x=1");
+  EXPECT_EQ(find("metadata")["message"], "is required");
+  EXPECT_THAT(Run({"validate", "-", "-o", "yaml"}).out, HasSubstr("valid: false\n"));
+  EXPECT_EQ(Run({"validate", "-", "-o", "yaml"}).exit_code, 3);
 }
 
 TEST_F(SubmitTest, PlanWorksOffline) {

@@ -141,15 +141,35 @@ TEST_F(CliTest, ListsJobs) {
   EXPECT_EQ(Run({"list", "--label", "novalue"}).exit_code, 2);
 }
 
-TEST_F(CliTest, JsonAndYamlAreTheProtosForm) {
+TEST_F(CliTest, JsonAndYamlWriteNamesAsTheyAreTyped) {
   PutJob(v1::JOB_STATE_RUNNING);
   const auto list = nlohmann::json::parse(Run({"list", "-o", "json"}).out);
   EXPECT_EQ(list["jobs"][0]["name"], kJob);
   const auto one = nlohmann::json::parse(Run({"get", "a-00000001", "-o", "json"}).out);
-  EXPECT_EQ(one["state"], "JOB_STATE_RUNNING");
+  EXPECT_EQ(one["state"], "RUNNING");
   EXPECT_EQ(one["createTime"], "2026-01-02T03:02:35Z");
-  EXPECT_THAT(Run({"get", "a-00000001", "-o", "yaml"}).out,
-              HasSubstr("state: JOB_STATE_RUNNING\n"));
+  EXPECT_THAT(Run({"get", "a-00000001", "-o", "yaml"}).out, HasSubstr("state: RUNNING\n"));
+}
+
+TEST_F(CliTest, RankZeroHasARank) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  const auto job = nlohmann::json::parse(Run({"get", "a-00000001", "-o", "json"}).out);
+  EXPECT_EQ(job["ranks"][0]["rank"], 0);
+  EXPECT_THAT(Run({"get", "a-00000001", "-o", "yaml"}).out, HasSubstr("- rank: 0\n"));
+  v1::Worker worker;
+  worker.set_name("workers/host-0");
+  worker.set_job(kJob);
+  runner_.service.PutWorker(worker);
+  const auto workers = nlohmann::json::parse(Run({"workers", "-o", "json"}).out);
+  EXPECT_EQ(workers["workers"][0]["rank"], 0);
+}
+
+TEST_F(CliTest, AnEmptyArgumentIsUsageAndToldOnce) {
+  for (const char* verb : {"get", "describe", "logs", "wait", "cancel", "delete", "drain"}) {
+    const CliResult result = Run({verb, ""});
+    EXPECT_EQ(result.exit_code, 2) << verb;
+    EXPECT_THAT(result.err, HasSubstr("an empty one is given")) << verb;
+  }
 }
 
 TEST_F(CliTest, GetGoesOnAfterAnUnknownJob) {
@@ -175,10 +195,12 @@ TEST_F(CliTest, StateVerbsPrintTheNewState) {
   EXPECT_EQ(runner_.service.job(kJob).reason(), "room");
   EXPECT_EQ(Run({"resume", "a-00000001"}).out, "job a-00000001: QUEUED\n");
   EXPECT_EQ(Run({"restart", kJob}).out, "job a-00000001: QUEUED\n");
-  EXPECT_EQ(Run({"delete", kJob}).exit_code, 1);
+  EXPECT_EQ(Run({"delete", kJob}).exit_code, 2);
   EXPECT_EQ(Run({"cancel", "--wait", kJob}).out, "job a-00000001: CANCELLED\n");
   EXPECT_EQ(Run({"cancel", kJob}).exit_code, 0);
-  EXPECT_EQ(Run({"suspend", kJob}).exit_code, 1);
+  const CliResult late = Run({"suspend", kJob});
+  EXPECT_EQ(late.exit_code, 2);
+  EXPECT_THAT(late.err, Not(HasSubstr("failed precondition")));
   EXPECT_EQ(Run({"delete", kJob}).out, "job a-00000001: deleted\n");
   EXPECT_EQ(Run({"delete", kJob}).exit_code, 102);
 }

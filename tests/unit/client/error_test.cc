@@ -21,6 +21,21 @@ TEST(ErrorTest, DetailsBecomeReadable) {
   EXPECT_EQ(ExitCodeForStatus(status), ExitCode::kInvalidSpec);
 }
 
+TEST(ErrorTest, ASingleBadFieldIsToldOnce) {
+  const absl::Status status =
+      FromGrpcStatus(ServiceError(grpc::StatusCode::INVALID_ARGUMENT, "name: must be jobs/ID",
+                                  "NAME_INVALID", {{"name", "must be jobs/ID"}}));
+  EXPECT_EQ(FormatError(status), "invalid argument: name: must be jobs/ID [NAME_INVALID]");
+}
+
+TEST(ErrorTest, ARefusedChangeOfStateExplainsItself) {
+  EXPECT_EQ(FormatError(FromGrpcStatus(ServiceError(grpc::StatusCode::FAILED_PRECONDITION,
+                                                    "jobs/a is SUCCEEDED: it cannot become "
+                                                    "SUSPENDED",
+                                                    "JOB_STATE_CONFLICT"))),
+            "jobs/a is SUCCEEDED: it cannot become SUSPENDED [JOB_STATE_CONFLICT]");
+}
+
 TEST(ErrorTest, ForeignDetailsAreLeftOut) {
   const absl::Status status =
       FromGrpcStatus(grpc::Status(grpc::StatusCode::INTERNAL, "broken", "\xff\xfe not a message"));
@@ -40,7 +55,28 @@ TEST(ExitCodeTest, EveryStatusHasItsCode) {
   EXPECT_EQ(ExitCodeForStatus(absl::ResourceExhaustedError("")), ExitCode::kUnschedulable);
   EXPECT_EQ(ExitCodeForStatus(absl::NotFoundError("")), ExitCode::kNotFound);
   EXPECT_EQ(ExitCodeForStatus(absl::CancelledError("")), ExitCode::kJobNotFinished);
-  EXPECT_EQ(ExitCodeForStatus(absl::FailedPreconditionError("")), ExitCode::kInternal);
+  EXPECT_EQ(ExitCodeForStatus(absl::FailedPreconditionError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeForStatus(absl::OutOfRangeError("")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeForStatus(absl::UnimplementedError("")), ExitCode::kUnreachable);
+  EXPECT_EQ(ExitCodeForStatus(absl::UnknownError("")), ExitCode::kInternal);
+  EXPECT_EQ(ExitCodeForStatus(absl::AbortedError("")), ExitCode::kInternal);
+  EXPECT_EQ(ExitCodeForStatus(absl::InternalError("")), ExitCode::kInternal);
+  EXPECT_EQ(ExitCodeForStatus(absl::DataLossError("")), ExitCode::kInternal);
+}
+
+TEST(ExitCodeTest, DetailsTellApartWhatACodeDoesNot) {
+  const auto bad = [](const char* field) {
+    return ExitCodeForStatus(FromGrpcStatus(ServiceError(grpc::StatusCode::INVALID_ARGUMENT, "bad",
+                                                         "FIELD_INVALID", {{field, "wrong"}})));
+  };
+  EXPECT_EQ(bad("spec.model.dim"), ExitCode::kInvalidSpec);
+  EXPECT_EQ(bad("metadata.name"), ExitCode::kInvalidSpec);
+  EXPECT_EQ(bad("apiVersion"), ExitCode::kInvalidSpec);
+  EXPECT_EQ(bad("name"), ExitCode::kUsage);
+  EXPECT_EQ(bad("page_token"), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeForStatus(FromGrpcStatus(
+                ServiceError(grpc::StatusCode::UNIMPLEMENTED, "later", "NOT_IN_THIS_RELEASE"))),
+            ExitCode::kUsage);
 }
 
 TEST(ExitCodeTest, NumbersAreAContract) {

@@ -100,12 +100,55 @@ TEST(EncodeTest, YamlReadsBackAsTheSame) {
 }
 
 TEST(EncodeTest, Lists) {
-  v1::Job job;
-  job.set_name("jobs/a");
-  EXPECT_EQ(nlohmann::json::parse(ListToJson("jobs", {&job}))["jobs"][0]["name"], "jobs/a");
-  EXPECT_EQ(ListToYaml("jobs", {&job}), "jobs:\n- name: jobs/a\n");
+  v1::Metadata data;
+  data.set_name("a");
+  EXPECT_EQ(nlohmann::json::parse(ListToJson("jobs", {&data}))["jobs"][0]["name"], "a");
+  EXPECT_EQ(ListToYaml("jobs", {&data}), "jobs:\n- name: a\n");
   EXPECT_EQ(ListToYaml("jobs", {}), "jobs: []\n");
-  EXPECT_EQ(ToJsonLine(job), "{\"name\":\"jobs/a\"}\n");
+  EXPECT_EQ(ToJsonLine(data), "{\"name\":\"a\"}\n");
+}
+
+// A zero is a value, an absent `optional` is none, and a spec holds what was given.
+TEST(EncodeTest, ZerosAreThereAndNamesAreShort) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.mutable_progress();
+  job.mutable_create_time()->set_seconds(1767323045);
+  auto& spec = *job.mutable_spec()->mutable_spec();
+  spec.mutable_model()->set_family(v1::MODEL_FAMILY_LLAMA);
+  spec.mutable_train()->set_seed(std::uint64_t{1} << 60);
+  auto& rank = *job.add_ranks();
+  rank.set_state(v1::RANK_STATE_RUNNING);
+  const auto json = nlohmann::json::parse(ToJson(job));
+  EXPECT_EQ(json["state"], "RUNNING");
+  EXPECT_EQ(json["createTime"], "2026-01-02T03:04:05Z");
+  EXPECT_EQ(json["attempt"], 0);
+  EXPECT_EQ(json["progress"]["step"], 0);
+  EXPECT_EQ(json["progress"]["loss"], 0.0);
+  EXPECT_FALSE(json["progress"].contains("validationLoss"));
+  EXPECT_EQ(json["ranks"][0]["rank"], 0);
+  EXPECT_EQ(json["ranks"][0]["state"], "RUNNING");
+  EXPECT_EQ(json["spec"]["spec"]["model"]["family"], "llama");
+  EXPECT_EQ(json["spec"]["spec"]["train"]["seed"], "1152921504606846976");
+  EXPECT_FALSE(json["spec"]["spec"]["train"].contains("globalBatch"));
+  EXPECT_FALSE(json.contains("rootCause"));
+  EXPECT_FALSE(json.contains("cause"));
+}
+
+// JSON has no words for these; a diverged loss must not break every reader after it.
+TEST(EncodeTest, WhatIsNoNumberIsAName) {
+  v1::StepMetrics step;
+  step.set_loss(std::nan(""));
+  step.set_grad_norm(std::numeric_limits<double>::infinity());
+  const auto json = nlohmann::json::parse(ToJsonLine(step));
+  EXPECT_EQ(json["loss"], "NaN");
+  EXPECT_EQ(json["gradNorm"], "Infinity");
+}
+
+TEST(EncodeTest, TextThatIsNotUtf8IsPrintedAnyhow) {
+  v1::LogEntry entry;
+  entry.set_text("a\xff");
+  EXPECT_EQ(nlohmann::json::parse(ToJsonLine(entry))["text"], "a\xEF\xBF\xBD");
 }
 
 std::vector<CurveSeries> FallingCurve() {
