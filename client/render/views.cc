@@ -308,7 +308,8 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
                        micro_batches == 1 ? " micro-batch, " : " micro-batches, ",
                        FlopText(plan.model_flops_per_step())));
   if (plan.predicted_step_seconds() > 0) {
-    AddFact(&text, "Predicted", SecondsText(plan.predicted_step_seconds()) + " a step on an NVIDIA H200");
+    AddFact(&text, "Predicted",
+            SecondsText(plan.predicted_step_seconds()) + " a step on an NVIDIA H200");
   }
   absl::StrAppendFormat(&text, "%-14s%016x\n", "Schedule:", plan.schedule_hash());
   absl::StrAppend(&text, "\n", MemoryTable(plan));
