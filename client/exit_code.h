@@ -4,7 +4,7 @@
 // What fsdpctl's exit codes mean. Scripts depend on them: never renumber.
 
 #include "absl/status/status.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 
 namespace fsdp {
 

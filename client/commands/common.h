@@ -11,6 +11,7 @@
 #include "client/cli.h"
 #include "client/exit_code.h"
 #include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "proto/support/spec.h"
 
 namespace fsdp {

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "client/render/style.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "proto/support/clock.h"
 
 namespace fsdp {

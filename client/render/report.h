@@ -9,7 +9,7 @@
 
 #include "client/render/curve.h"
 #include "client/render/style.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 
 namespace fsdp {
 

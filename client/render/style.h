@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 
 namespace fsdp {
 

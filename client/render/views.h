@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "client/render/style.h"
 #include "fsdp/v1/cluster_service.pb.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "fsdp/v1/plan.pb.h"
 
 namespace fsdp {

@@ -14,7 +14,7 @@
 #include <shared_mutex>
 #include <vector>
 
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "proto/support/ids.h"
 
 namespace fsdp::coordinator {

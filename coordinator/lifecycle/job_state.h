@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 
 namespace fsdp::coordinator {

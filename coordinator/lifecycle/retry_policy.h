@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 
 namespace fsdp::coordinator {
 

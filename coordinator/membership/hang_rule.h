@@ -15,7 +15,6 @@
 
 #include "absl/time/time.h"
 #include "coordinator/config/options.h"
-#include "fsdp/v1/job.pb.h"
 #include "fsdp/v1/worker_service.pb.h"
 #include "proto/support/clock.h"
 

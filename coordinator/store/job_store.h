@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/store/record.pb.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "proto/support/ids.h"
 
 namespace fsdp::coordinator {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "proto/support/ids.h"
 
 namespace fsdp::coordinator {

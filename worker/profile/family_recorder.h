@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 
 namespace fsdp {
 

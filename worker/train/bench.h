@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "worker/device/dtype.h"
 #include "worker/plan/model_config.h"
 #include "worker/profile/family_recorder.h"

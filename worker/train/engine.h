@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 #include "worker/checkpoint/shard_tensor.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"

@@ -12,6 +12,7 @@
 #include "client/render/table.h"
 #include "client/render/text.h"
 #include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/job_record.pb.h"
 
 namespace fsdp {
 namespace {
