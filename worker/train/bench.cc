@@ -13,12 +13,14 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status.h"
 #include "worker/device/philox.h"
 #include "worker/train/engine.h"
 #include "worker/train/oracle_file.h"
 #include "worker/train/tool_flags.h"
+#include "worker/train/weights_checksum.h"
 
 namespace fsdp {
 namespace {
@@ -81,6 +83,9 @@ class BenchRun {
       Take(last);
     }
     Finish(before);
+    if (options_.checksum) {
+      ASSIGN_OR_RETURN(report_.checksum, WeightsChecksum(*engine_, rank_.device));
+    }
     if (options_.floor) {
       FamilyTable step = report_.families;
       for (FamilyTotals& totals : step) totals.bytes /= static_cast<double>(options_.steps);
@@ -111,7 +116,7 @@ class BenchRun {
     engine.graphs = options_.graphs;
     ASSIGN_OR_RETURN(engine_,
                      Engine::Create(plan, engine, rank_.device, rank_.gather, rank_.scatter));
-    RETURN_IF_ERROR(engine_->InitializeWeights(0));
+    RETURN_IF_ERROR(engine_->InitializeWeights(options_.seed));
     report_.options = options_;
     report_.options.recompute = plan.input.recompute;
     report_.parameters = plan.parameters;
@@ -124,7 +129,8 @@ class BenchRun {
   }
 
   absl::Status Step(std::int64_t step) {
-    const auto key = static_cast<std::uint64_t>(step * 2 * options_.world_size + 2 * rank_.rank);
+    const auto key = (options_.seed << 32) +
+                     static_cast<std::uint64_t>(step * 2 * options_.world_size + 2 * rank_.rank);
     FillTokens(key, options_.model.vocab_size, tokens_);
     FillTokens(key + 1, options_.model.vocab_size, targets_);
     const auto begin = std::chrono::steady_clock::now();
@@ -152,6 +158,7 @@ class BenchRun {
     report_.peak_bytes = static_cast<std::int64_t>(rank_.device.allocated_bytes());
     report_.device_bytes =
         backend_.used_bytes ? backend_.used_bytes(rank_.device) : PeakResidentBytes();
+    report_.predicted_seconds = ToProto(engine_->plan()).predicted_step_seconds();
   }
 
   const BenchOptions& options_;
@@ -243,12 +250,12 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
                                           const LocalBackend& backend) {
   ASSIGN_OR_RETURN(
       const ToolFlags flags,
-      ToolFlags::Parse(
-          arguments,
-          {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab", "dim",
-           "heads", "precision", "reduce", "recompute", "local-ranks", "communicator",
-           "communicators", "prefetch", "device"},
-          {"json", "async", "no-reshard", "time-families", "no-graphs", "floor", "deterministic"}));
+      ToolFlags::Parse(arguments,
+                       {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
+                        "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
+                        "communicator", "communicators", "prefetch", "device", "seed"},
+                       {"json", "async", "no-reshard", "time-families", "no-graphs", "floor",
+                        "deterministic", "checksum"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
@@ -268,6 +275,8 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 1, 1, 256));
   ASSIGN_OR_RETURN(const std::int64_t prefetch, flags.Integer("prefetch", 1, 0, 1));
   ASSIGN_OR_RETURN(const std::int64_t communicators, flags.Integer("communicators", 2, 1, 2));
+  ASSIGN_OR_RETURN(const std::int64_t seed,
+                   flags.Integer("seed", 0, 0, (std::int64_t{1} << 31) - 1));
   const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
   ASSIGN_OR_RETURN(options.communicator,
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
@@ -282,6 +291,8 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   options.graphs = !flags.Has("no-graphs");
   options.floor = flags.Has("floor");
   options.deterministic = flags.Has("deterministic");
+  options.checksum = flags.Has("checksum");
+  options.seed = static_cast<std::uint64_t>(seed);
   options.reshard_after_forward = !flags.Has("no-reshard");
   return options;
 }
@@ -306,12 +317,20 @@ Times training steps on random tokens and prints one JSON line. NAME is a preset
   --communicators 1|2 --prefetch 0|1 --no-reshard   as spec.sharding
   --device cpu|cuda                     (cpu)
   --async                               do not wait for each step's loss
-  --time-families                       seconds by kernel family (slows the step)
-  --no-graphs                           cuda: launch every operation by itself
-  --floor                               also what the step cannot go below (one rank)
   --deterministic                       bit-identical reruns
+  --seed N                              of weights and tokens (0)
+  --time-families                       "families" with ms each, by events around every launch, and
+                                        "gaps_ms" between them: together the step, about 1 us a
+                                        launch longer and without graphs
+  --no-graphs                           cuda: launch every operation by itself; the same work
+  --floor                               "floor": what the step cannot go below (one rank): its own
+                                        matmuls and attention replayed alone, over a second each,
+                                        and all other bytes at the rate of a copy; and step / floor
+  --checksum                            "checksum": CRC-32C of rank 0's master weights, m and v
+                                        after the last step
   --json                                accepted: the line is JSON anyhow
 
+"predicted_ms" is the step time that fsdpctl plan predicts (one H200, bf16; 0 elsewhere).
 Exit codes: 0 done, 1 failed, 2 usage.
 )";
 
@@ -353,6 +372,7 @@ std::string BenchReport::ToJson() const {
   json["start_to_first_step_s"] = Rounded(start_to_first_step_seconds, 2);
   json["device_GB"] = Rounded(static_cast<double>(device_bytes) / 1e9, 3);
   json["planned_GB"] = Rounded(static_cast<double>(planned_bytes) / 1e9, 3);
+  json["predicted_ms"] = Rounded(predicted_seconds * 1e3, 2);
   json["accumulate"] = options.accumulate;
   json["precision"] = options.parameter_dtype == DType::kBf16 ? "bf16" : "fp32";
   std::string policy = v1::RecomputePolicy_Name(options.recompute).substr(17);
@@ -362,6 +382,7 @@ std::string BenchReport::ToJson() const {
   json["phases"] = PhasesJson(phases);
   json["families"] = FamiliesJson(families, options.steps);
   if (options.time_families) json["gaps_ms"] = Rounded(launch_gap_seconds * 1e3, 3);
+  if (checksum) json["checksum"] = absl::StrFormat("%08x", *checksum);
   if (floor) json["floor"] = FloorJson(*floor, median);
   return json.dump();
 }

@@ -4,6 +4,7 @@
 // Measures training steps on random tokens: `fsdp-trainer bench`. The fields of its line are those
 // of the PyTorch peer's, so that the two can be laid side by side.
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -43,6 +44,8 @@ struct BenchOptions {
   // Afterwards, what the step could not go below (bench_floor.h); world size 1.
   bool floor = false;
   bool deterministic = false;
+  bool checksum = false;   // of the weights after the last step (weights_checksum.h)
+  std::uint64_t seed = 0;  // of weights and tokens; below 2^31
 };
 
 // Figures of rank 0.
@@ -57,10 +60,12 @@ struct BenchReport {
   double start_to_first_step_seconds = 0;
   std::int64_t peak_bytes = 0;     // allocated on the device
   std::int64_t planned_bytes = 0;  // by the plan, context included
+  double predicted_seconds = 0;    // of a step, by the plan; 0: it does not know the device
   std::int64_t device_bytes = 0;   // as the device or the operating system counts them
   v1::StepPhases phases;           // mean of the measured steps
   FamilyTable families{};          // of the measured steps
   double launch_gap_seconds = 0;   // mean of the measured steps, with time_families
+  std::optional<std::uint32_t> checksum;
   std::optional<StepFloor> floor;
 
   [[nodiscard]] double MedianSeconds() const;

@@ -13,6 +13,7 @@
 #include "worker/train/bench.h"
 #include "worker/train/oracle.h"
 #include "worker/train/tool_flags.h"
+#include "worker/train/weights_checksum.h"
 
 namespace fsdp {
 namespace {
@@ -107,15 +108,77 @@ TEST(Bench, LineHasThePeersFields) {
   EXPECT_EQ(report->step_seconds.size(), 3U);
   EXPECT_EQ(report->losses.size(), 4U);
   const auto json = nlohmann::json::parse(report->ToJson());
-  for (const char* field : {"model", "fsdp", "compile", "ac", "world", "batch", "seq", "params_M",
-                            "step_ms", "min_ms", "tok_s_gpu", "tflops", "peak_GB", "reserved_GB",
-                            "first_step_s", "losses", "start_to_first_step_s", "device_GB"}) {
+  for (const char* field :
+       {"model", "fsdp", "compile", "ac", "world", "batch", "seq", "params_M", "step_ms", "min_ms",
+        "tok_s_gpu", "tflops", "peak_GB", "reserved_GB", "first_step_s", "losses",
+        "start_to_first_step_s", "device_GB", "predicted_ms"}) {
     EXPECT_TRUE(json.contains(field)) << field;
   }
   EXPECT_EQ(json["world"], 2);
   EXPECT_EQ(json["fsdp"], true);
   EXPECT_EQ(json["losses"].size(), 4U);
   EXPECT_TRUE(json["families"].contains("gather"));
+}
+
+// The checksum of all weights, m and v after the steps and one before them.
+std::uint32_t ChecksumOf(std::uint64_t seed, DType dtype, std::int64_t steps) {
+  v1::ModelSpec spec;
+  spec.set_preset("llama-tiny");
+  BenchOptions options;
+  options.model = *ResolveModel(spec);
+  options.batch = 2;
+  options.sequence_length = 16;
+  options.steps = steps;
+  options.warmup = 1;
+  options.parameter_dtype = dtype;
+  options.synchronous = false;
+  options.deterministic = true;
+  options.checksum = true;
+  options.seed = seed;
+  const auto report = RunBench(options, CpuBackend());
+  EXPECT_TRUE(report.ok()) << report.status();
+  if (!report.ok() || !report->checksum) return 0;
+  EXPECT_EQ(nlohmann::json::parse(report->ToJson())["checksum"].get<std::string>().size(), 8U);
+  return *report->checksum;
+}
+
+TEST(Bench, ChecksumIsThatOfTheRun) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const std::uint32_t once = ChecksumOf(1, dtype, 3);
+    EXPECT_NE(once, 0U);
+    EXPECT_EQ(ChecksumOf(1, dtype, 3), once);
+    EXPECT_NE(ChecksumOf(2, dtype, 3), once) << "another seed";
+    EXPECT_NE(ChecksumOf(1, dtype, 2), once) << "a step less";
+  }
+}
+
+// m, v and the masters' low bits each count.
+TEST(WeightsChecksum, SeesEveryPart) {
+  v1::ModelSpec spec;
+  spec.set_preset("minillm-tiny");
+  const auto device = CreateCpuDevice({});
+  ASSERT_TRUE(device.ok()) << device.status();
+  PlanInput input;
+  input.model = *ResolveModel(spec);
+  input.sequence_length = 16;
+  input.global_batch = 1;
+  input.parameter_dtype = DType::kF32;
+  const auto plan = Engine::PlanFor(input, **device);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto engine = Engine::Create(*plan, {}, **device, nullptr, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  ASSERT_TRUE((*engine)->InitializeWeights(0).ok());
+  const std::uint32_t before = *WeightsChecksum(**engine, **device);
+  const std::vector<ShardTensor> tensors = *(*engine)->OpenWeights();
+  for (const ShardTensor* tensor : {&tensors.front(), &tensors.back()}) {
+    for (const Vector& part : {tensor->master, tensor->m, tensor->v}) {
+      auto* last = static_cast<std::uint8_t*>(part.data) + part.size_bytes() - 4;
+      *last ^= 1U;
+      EXPECT_NE(*WeightsChecksum(**engine, **device), before) << tensor->name;
+      *last ^= 1U;
+    }
+  }
+  EXPECT_EQ(*WeightsChecksum(**engine, **device), before);
 }
 
 TEST(ToolFlags, NamesWhatIsWrong) {
