@@ -59,7 +59,7 @@ TEST(OracleMain, ExitCodes) {
   EXPECT_EQ(Oracle({kOracle, "--communicator", "mpi"}), 2);
   EXPECT_EQ(Oracle({kOracle, "--local-ranks", "0"}), 2);
   EXPECT_EQ(Oracle({kOracle, "--lokal-ranks", "2"}), 2);
-  EXPECT_EQ(Oracle({"/nonexistent.safetensors"}), 1);
+  EXPECT_EQ(Oracle({"/nonexistent.safetensors"}), 2);
   EXPECT_EQ(Oracle({kOracle, "--communicator", "nccl", "--local-ranks", "2"}), 1);
 }
 
