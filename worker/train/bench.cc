@@ -246,8 +246,10 @@ v1::RecomputePolicy RecomputeFrom(const std::string& name) {
   return name == "full" ? v1::RECOMPUTE_POLICY_FULL : v1::RECOMPUTE_POLICY_AUTO;
 }
 
-absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments,
-                                          const LocalBackend& backend) {
+}  // namespace
+
+absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> arguments,
+                                               const LocalBackend& backend) {
   ASSIGN_OR_RETURN(
       const ToolFlags flags,
       ToolFlags::Parse(arguments,
@@ -296,8 +298,6 @@ absl::StatusOr<BenchOptions> ParseOptions(std::span<const std::string> arguments
   options.reshard_after_forward = !flags.Has("no-reshard");
   return options;
 }
-
-}  // namespace
 
 const char kBenchUsage[] =
     R"(Usage: fsdp-trainer bench --model NAME|FILE [FLAGS]
@@ -387,13 +387,17 @@ std::string BenchReport::ToJson() const {
   return json.dump();
 }
 
+absl::StatusOr<BenchReport> RunBenchRank(const BenchOptions& options, const LocalBackend& backend,
+                                         LocalRank& rank) {
+  return BenchRun(options, backend, rank).Run();
+}
+
 absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend) {
   BenchReport report;
   const LocalRanksOptions ranks{options.world_size, options.communicator, options.num_communicators,
                                 options.deterministic};
   RETURN_IF_ERROR(RunLocalRanks(ranks, backend, [&](LocalRank& rank) -> absl::Status {
-    BenchRun run(options, backend, rank);
-    ASSIGN_OR_RETURN(BenchReport mine, run.Run());
+    ASSIGN_OR_RETURN(BenchReport mine, RunBenchRank(options, backend, rank));
     if (rank.rank == 0) report = std::move(mine);
     return absl::OkStatus();
   }));
@@ -401,7 +405,7 @@ absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBac
 }
 
 int BenchMain(std::span<const std::string> arguments, const LocalBackend& backend) {
-  const absl::StatusOr<BenchOptions> options = ParseOptions(arguments, backend);
+  const absl::StatusOr<BenchOptions> options = ParseBenchOptions(arguments, backend);
   if (!options.ok()) {
     std::fprintf(stderr, "bench: %s\n", std::string(options.status().message()).c_str());
     return 2;

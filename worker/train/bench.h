@@ -75,6 +75,14 @@ struct BenchReport {
 
 absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend);
 
+// One rank's part, on a device and communicators that the caller made (options.world_size ranks).
+absl::StatusOr<BenchReport> RunBenchRank(const BenchOptions& options, const LocalBackend& backend,
+                                         LocalRank& rank);
+
+//   INVALID_ARGUMENT  names flag, value and what it may be
+absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> arguments,
+                                               const LocalBackend& backend);
+
 // What `fsdp-trainer bench --help` prints.
 extern const char kBenchUsage[];
 
