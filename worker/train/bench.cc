@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -346,6 +347,8 @@ std::string BenchReport::ToJson() const {
   const double median = MedianSeconds();
   const double fastest =
       step_seconds.empty() ? 0 : *std::min_element(step_seconds.begin(), step_seconds.end());
+  const double mean = std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0) /
+                      static_cast<double>(std::max<std::size_t>(step_seconds.size(), 1));
   const auto tokens =
       static_cast<double>(options.batch * options.accumulate * options.sequence_length);
   nlohmann::ordered_json json;
@@ -359,6 +362,7 @@ std::string BenchReport::ToJson() const {
   json["params_M"] = Rounded(static_cast<double>(parameters) / 1e6, 1);
   json["step_ms"] = Rounded(median * 1e3, 2);
   json["min_ms"] = Rounded(fastest * 1e3, 2);
+  json["mean_ms"] = Rounded(mean * 1e3, 3);
   json["tok_s_gpu"] = median > 0 ? std::round(tokens / median) : 0;
   json["tflops"] = median > 0 ? Rounded(model_flops_per_rank_step / median / 1e12, 3) : 0;
   json["peak_GB"] = Rounded(static_cast<double>(peak_bytes) / 1e9, 3);
