@@ -214,6 +214,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     Supervisor::Options options = options_.supervisor;
     options.bind_address = options_.bind_address;
     options.cache_dir = options_.state_dir + "/cache";
+    options.share_device = options_.share_device;
     return options;
   }
 
@@ -312,8 +313,10 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
         reason = absl::StrCat(DeviceLabel(device), " is another device now: restart the worker");
       } else {
         device = *std::move(now);
-        if (!options_.share_device && processes.ok()) {
-          reason = ForeignMemoryReason(device, *processes);
+        // A driver that names no processes still says how much memory is in use.
+        if (!options_.share_device) {
+          reason = ForeignMemoryReason(device,
+                                       processes.ok() ? *processes : std::vector<Nvml::Process>());
         }
       }
     }

@@ -32,14 +32,15 @@ class Daemon {
     std::string metrics_address;
     // Where ranks bind, and what peers are told; empty: loopback.
     std::string bind_address;
-    // No check for foreign memory on the device.
+    // No check for foreign memory on the device, and trainers are told that they may have company
+    // there.
     bool share_device = false;
     // SIGTERM to this process: how long the spool may take to drain at the end.
     absl::Duration flush_timeout = absl::Seconds(5);
     // How often an idle device is looked at.
     absl::Duration device_poll = absl::Seconds(5);
     Agent::Options agent;
-    // Bind address and cache directory are filled in.
+    // Bind address, cache directory and share_device are filled in.
     Supervisor::Options supervisor;
     // Directory and first number are filled in.
     Spool::Options spool;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -16,6 +18,7 @@ namespace fsdp::daemon {
 namespace {
 
 constexpr int kMaxCpuSlots = 1024;
+constexpr int kMaxWorkers = 1024;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 // What a driver without any process holds: at most 0.6 GiB seen on datacenter GPUs with ECC.
 constexpr std::int64_t kIdleDriverBytes = 1024 * kMiB;
@@ -70,9 +73,12 @@ absl::StatusOr<std::vector<v1::DeviceInfo>> FindDevices(const DeviceRequest& req
   }
   const int count = nvml == nullptr ? 0 : nvml->device_count();
   if (count == 0) {
-    return absl::NotFoundError(
-        "no CUDA device on this host (NVML is absent or finds none): use --devices=cpu:N for CPU "
-        "slots");
+    return absl::NotFoundError(absl::StrCat(
+        "no CUDA device on this host: ",
+        nvml == nullptr
+            ? "there is no NVIDIA driver (libnvidia-ml.so.1 cannot be used); install one, or"
+            : "the NVIDIA driver shows no device (in a container: start it with the GPUs); or",
+        " use --devices=cpu:N for CPU slots"));
   }
   const bool all = request.kind == DeviceRequest::Kind::kAll;
   if (!all && request.index >= count) {
@@ -84,6 +90,45 @@ absl::StatusOr<std::vector<v1::DeviceInfo>> FindDevices(const DeviceRequest& req
     devices.push_back(std::move(device));
   }
   return devices;
+}
+
+absl::StatusOr<std::vector<v1::DeviceInfo>> SpreadWorkers(std::vector<v1::DeviceInfo> devices,
+                                                          int num_workers, bool share_device) {
+  const int count = static_cast<int>(devices.size());
+  if (num_workers == 0 || num_workers == count) return devices;
+  const auto bad = [&](const std::string& remedy) {
+    return absl::InvalidArgumentError(absl::StrCat("--workers=", num_workers, ": ", remedy));
+  };
+  if (num_workers < 0 || num_workers > kMaxWorkers) {
+    return bad(absl::StrCat("use 1 to ", kMaxWorkers, ", or 0 for one per device"));
+  }
+  if (count == 0 || devices.front().type() == v1::DEVICE_TYPE_CPU) {
+    return bad(absl::StrCat("is for CUDA devices; use --devices=cpu:", num_workers));
+  }
+  if (num_workers > count && !share_device) {
+    return bad(absl::StrCat("there are ", count, " devices; use at most that many, or ",
+                            "--share-device (several on one, for tests of correctness)"));
+  }
+  std::vector<v1::DeviceInfo> spread;
+  spread.reserve(static_cast<std::size_t>(num_workers));
+  for (int i = 0; i < num_workers; ++i) spread.push_back(devices[i % count]);
+  return spread;
+}
+
+std::string DeviceLines(const std::vector<v1::DeviceInfo>& devices) {
+  std::string lines;
+  for (const v1::DeviceInfo& device : devices) {
+    const nlohmann::ordered_json line = {
+        {"type", device.type() == v1::DEVICE_TYPE_CUDA ? "cuda" : "cpu"},
+        {"index", device.index()},
+        {"model", device.model()},
+        {"uuid", device.uuid()},
+        {"memory_bytes", device.memory_bytes()}};
+    // Names come from drivers: bytes that are no UTF-8 must not end the program.
+    absl::StrAppend(
+        &lines, line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "\n");
+  }
+  return lines;
 }
 
 v1::DeviceInfo CpuSlot(int index, int num_slots) {

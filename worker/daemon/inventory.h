@@ -52,11 +52,20 @@ struct DeviceRequest {
 absl::StatusOr<DeviceRequest> ParseDevices(const std::string& text);
 
 // The devices that `request` means: all CUDA devices, or the named one, or CPU slots. "all" on a
-// host without CUDA devices is an error that names the remedy: CPU slots are taken only when asked
-// for.
+// host without CUDA devices is an error that says why there are none (no driver, or the driver has
+// no device) and names the remedy: CPU slots are taken only when asked for.
 //   NOT_FOUND  there is no such device
 absl::StatusOr<std::vector<fsdp::v1::DeviceInfo>> FindDevices(const DeviceRequest& request,
                                                               const Nvml* nvml);
+
+// The devices of `num_workers` workers: `devices` as they are for 0, the first ones when there are
+// more of them, each in turn when there are fewer, which takes `share_device`.
+//   INVALID_ARGUMENT  more workers than devices without share_device, CPU slots, or beyond 1024
+absl::StatusOr<std::vector<fsdp::v1::DeviceInfo>> SpreadWorkers(
+    std::vector<fsdp::v1::DeviceInfo> devices, int num_workers, bool share_device);
+
+// For programs, a line each: {"type": "cuda", "index": 0, "model": …, "uuid": …, "memory_bytes": …}
+std::string DeviceLines(const std::vector<fsdp::v1::DeviceInfo>& devices);
 
 // CPU slot `index` of `num_slots`: processor name, the host's memory, its share of the threads.
 fsdp::v1::DeviceInfo CpuSlot(int index, int num_slots);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,6 +43,10 @@ ABSL_FLAG(
     "The worker's id; with several devices a prefix. Default: host and device, \"node1-cuda-0\"");
 ABSL_FLAG(std::string, devices, "all",
           "all (every CUDA device), cuda:I, cpu (one slot) or cpu:N (N slots)");
+ABSL_FLAG(int, workers, 0,
+          "Workers on the CUDA devices that --devices names; 0: one on each. More than devices: "
+          "with --share-device");
+ABSL_FLAG(bool, list_devices, false, "Print the devices that --devices names, JSON lines, and end");
 ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:0", "HOST:PORT of the Prometheus endpoint");
 ABSL_FLAG(absl::Duration, metrics_linger, absl::Seconds(60),
           "How long a finished rank's series stay, so that the last scrape sees them");
@@ -55,7 +60,8 @@ ABSL_FLAG(std::string, bind_address, "",
 ABSL_FLAG(bool, insecure, false,
           "Allow a metrics address that other machines reach, without encryption");
 ABSL_FLAG(bool, share_device, false,
-          "Take a device whose memory others use (correctness tests only)");
+          "Take a device whose memory others use, and let ranks of one job share it (correctness "
+          "tests only)");
 ABSL_FLAG(int, cpu_threads, 0, "Threads of a rank; 0: the machine's divided by its ranks");
 ABSL_FLAG(
     int64_t, spool_bytes, int64_t{256} << 20,
@@ -82,6 +88,7 @@ struct Flags {
   std::string bind_address;
   bool insecure = false;
   bool share_device = false;
+  int workers = 0;
   int cpu_threads = 0;
   std::int64_t spool_bytes = 0;
   int parent_fd = -1;
@@ -99,9 +106,10 @@ absl::StatusOr<Flags> ReadFlags() {
               absl::GetFlag(FLAGS_metrics_listen), absl::GetFlag(FLAGS_metrics_linger),
               absl::GetFlag(FLAGS_port_file),      absl::GetFlag(FLAGS_trainer),
               absl::GetFlag(FLAGS_bind_address),   absl::GetFlag(FLAGS_insecure),
-              absl::GetFlag(FLAGS_share_device),   absl::GetFlag(FLAGS_cpu_threads),
-              absl::GetFlag(FLAGS_spool_bytes),    absl::GetFlag(FLAGS_parent_fd),
-              absl::GetFlag(FLAGS_device_index),   absl::GetFlag(FLAGS_num_slots)};
+              absl::GetFlag(FLAGS_share_device),   absl::GetFlag(FLAGS_workers),
+              absl::GetFlag(FLAGS_cpu_threads),    absl::GetFlag(FLAGS_spool_bytes),
+              absl::GetFlag(FLAGS_parent_fd),      absl::GetFlag(FLAGS_device_index),
+              absl::GetFlag(FLAGS_num_slots)};
   RETURN_IF_ERROR(CheckTlsFiles({.certificate = absl::GetFlag(FLAGS_tls_certificate),
                                  .key = absl::GetFlag(FLAGS_tls_key),
                                  .ca = absl::GetFlag(FLAGS_tls_ca)},
@@ -292,6 +300,19 @@ std::string WorkerName(const Flags& flags, const v1::DeviceInfo& device) {
   return absl::StrCat(prefix, "-", DeviceLabel(device));
 }
 
+// Workers that share a device are told apart by a number: "node1-cuda-0", "node1-cuda-0-1".
+std::vector<std::string> WorkerNames(const Flags& flags,
+                                     const std::vector<v1::DeviceInfo>& devices) {
+  std::map<std::string, int> taken;
+  std::vector<std::string> names;
+  for (const v1::DeviceInfo& device : devices) {
+    const std::string name = WorkerName(flags, device);
+    const int number = taken[name]++;
+    names.push_back(number == 0 ? name : absl::StrCat(name, "-", number));
+  }
+  return names;
+}
+
 absl::Status RunHost(const Flags& flags, const std::vector<v1::DeviceInfo>& devices) {
   const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGCHLD});
   const int signal_fd = ::signalfd(-1, &signals, SFD_CLOEXEC);
@@ -299,11 +320,10 @@ absl::Status RunHost(const Flags& flags, const std::vector<v1::DeviceInfo>& devi
   // Children tell their workers' metrics address, which is the parent's, so it comes first.
   ASSIGN_OR_RETURN(std::unique_ptr<Endpoint> endpoint, Endpoint::Start(flags.metrics_listen));
   Host::Options options{.executable = OwnPath()};
-  std::vector<std::string> names;
-  for (const v1::DeviceInfo& device : devices) {
-    names.push_back(WorkerName(flags, device));
-    RETURN_IF_ERROR(ValidateWorkerName(names.back()));
-    options.children.push_back(MakeChild(flags, device, names.back(),
+  const std::vector<std::string> names = WorkerNames(flags, devices);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    RETURN_IF_ERROR(ValidateWorkerName(names[i]));
+    options.children.push_back(MakeChild(flags, devices[i], names[i],
                                          static_cast<int>(devices.size()),
                                          endpoint->server().address()));
   }
@@ -316,12 +336,25 @@ absl::Status RunHost(const Flags& flags, const std::vector<v1::DeviceInfo>& devi
   return status;
 }
 
+absl::Status ListDevices(const DeviceRequest& request) {
+  const std::unique_ptr<Nvml> nvml =
+      request.kind == DeviceRequest::Kind::kCpu ? nullptr : Nvml::Open();
+  ASSIGN_OR_RETURN(const std::vector<v1::DeviceInfo> devices, FindDevices(request, nvml.get()));
+  std::fputs(DeviceLines(devices).c_str(), stdout);
+  return absl::OkStatus();
+}
+
 absl::Status RunWorker() {
+  if (absl::GetFlag(FLAGS_list_devices)) {
+    ASSIGN_OR_RETURN(const DeviceRequest listed, ParseDevices(absl::GetFlag(FLAGS_devices)));
+    return ListDevices(listed);
+  }
   ASSIGN_OR_RETURN(const Flags flags, ReadFlags());
   ASSIGN_OR_RETURN(const DeviceRequest request, ParseDevices(flags.devices));
   std::unique_ptr<Nvml> nvml;
   if (request.kind != DeviceRequest::Kind::kCpu) nvml = Nvml::Open();
   ASSIGN_OR_RETURN(std::vector<v1::DeviceInfo> devices, FindDevices(request, nvml.get()));
+  ASSIGN_OR_RETURN(devices, SpreadWorkers(std::move(devices), flags.workers, flags.share_device));
   const bool single = flags.parent_fd >= 0 || (devices.size() == 1 && flags.devices != "all" &&
                                                !flags.devices.starts_with("cpu:"));
   if (!single) return RunHost(flags, devices);

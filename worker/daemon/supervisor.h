@@ -56,6 +56,7 @@ class Supervisor {
     // For TrainerStart.
     std::string bind_address;
     std::string cache_dir;
+    bool share_device = false;
   };
 
   // What it acts through; all are called from the core thread.

@@ -128,6 +128,7 @@ void Supervisor::HandleHello(const v1::TrainerHello& hello) {
   start.set_cpu_threads(std::max(1, threads));
   start.set_bind_address(options_.bind_address);
   start.set_cache_dir(options_.cache_dir);
+  start.set_share_device(options_.share_device);
   ToTrainer(message);
 }
 

@@ -26,8 +26,18 @@ std::unique_ptr<CudaMemoryMeter>& Meter() {
   return meter;
 }
 
+// Without any driver the runtime speaks of one that is too old.
 absl::StatusOr<int> NumDevices() {
+  int driver_version = 0;
   int count = 0;
+  const cudaError_t asked = cudaDriverGetVersion(&driver_version);
+  if (asked == cudaSuccess && driver_version == 0) {
+    return absl::FailedPreconditionError(
+        "fsdp-trainer-cuda needs a GPU, and there is no NVIDIA driver on this machine "
+        "(libcuda.so.1): "
+        "install the driver, in a container start it with the GPUs, or train with --device cpu and "
+        "resources.device=cpu");
+  }
   RETURN_IF_ERROR(Annotate(CudaToStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount"),
                            "fsdp-trainer-cuda needs a GPU and its driver"));
   if (count > 0) return count;
@@ -129,6 +139,7 @@ TrainerBackend MakeTrainerBackend() {
     RETURN_IF_ERROR(NumDevices().status());
     PrepareNccl();
     RETURN_IF_ERROR(PrepareNcclInterface(start.bind_address()));
+    if (start.share_device()) PrepareSharedDevice(start.assignment().key().rank());
     return CreateDevice(0, start.assignment().job().spec().train().deterministic());
   };
   backend.measure_ceilings = Measure;

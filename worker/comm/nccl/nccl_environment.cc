@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdlib.h>  // setenv
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -52,7 +53,9 @@ void PrepareLocalNccl() {
 }
 
 void PrepareSharedDevice(int rank) {
-  SetDefault("NCCL_HOSTID", absl::StrCat("fsdp-shared-device-", rank));
+  // By process too: a later epoch may number the ranks anew.
+  SetDefault("NCCL_HOSTID", absl::StrCat("fsdp-shared-device-", rank, "-", ::getpid()));
+  SetDefault("NCCL_IB_DISABLE", "1");
 }
 
 absl::Status PrepareNcclInterface(const std::string& address) {

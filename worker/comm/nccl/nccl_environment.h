@@ -18,8 +18,8 @@ void PrepareNccl();
 // Ranks of one machine that only talk to each other: sockets stay on loopback, no InfiniBand.
 void PrepareLocalNccl();
 
-// Ranks that share one device: NCCL refuses two of a host on one, so each gets a host of its own,
-// and the bytes go over sockets. For tests of correctness; slow.
+// Ranks that share one device: NCCL refuses two of a host on one, so each process gets a host of
+// its own, and the bytes go over sockets, without InfiniBand. For tests of correctness; slow.
 void PrepareSharedDevice(int rank);
 
 // Rank-to-rank sockets on the interface that has `address`; empty: loopback.

@@ -9,6 +9,8 @@
 namespace fsdp::daemon {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Kind = DeviceRequest::Kind;
 
@@ -74,10 +76,48 @@ TEST(FindDevicesTest, AHostWithoutGpusSaysSo) {
     const absl::Status status = FindDevices(ParseDevices("all").value(), nvml).status();
     EXPECT_TRUE(absl::IsNotFound(status));
     EXPECT_THAT(std::string(status.message()), HasSubstr("--devices=cpu:N"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(nvml == nullptr ? "there is no NVIDIA driver" : "shows no device"));
   }
   const FakeNvml two(2);
   EXPECT_THAT(std::string(FindDevices(ParseDevices("cuda:2").value(), &two).status().message()),
               HasSubstr("0 to 1"));
+}
+
+std::vector<v1::DeviceInfo> CudaDevices(int count) {
+  const FakeNvml nvml(count);
+  return FindDevices(ParseDevices("all").value(), &nvml).value();
+}
+
+std::vector<int> Indices(const absl::StatusOr<std::vector<v1::DeviceInfo>>& devices) {
+  std::vector<int> indices;
+  for (const v1::DeviceInfo& device : devices.value()) indices.push_back(device.index());
+  return indices;
+}
+
+TEST(SpreadWorkersTest, OneEachFewerOrInTurnWhereSharingIsAllowed) {
+  EXPECT_THAT(Indices(SpreadWorkers(CudaDevices(3), 0, false)), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Indices(SpreadWorkers(CudaDevices(3), 2, false)), ElementsAre(0, 1));
+  EXPECT_THAT(Indices(SpreadWorkers(CudaDevices(1), 1, false)), ElementsAre(0));
+  EXPECT_THAT(Indices(SpreadWorkers(CudaDevices(1), 4, true)), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(Indices(SpreadWorkers(CudaDevices(2), 5, true)), ElementsAre(0, 1, 0, 1, 0));
+}
+
+TEST(SpreadWorkersTest, WhatCannotBeSaysWhatCan) {
+  const auto message = [](const auto& spread) { return std::string(spread.status().message()); };
+  EXPECT_THAT(message(SpreadWorkers(CudaDevices(2), 3, false)),
+              AllOf(HasSubstr("--workers=3: there are 2 devices"), HasSubstr("--share-device")));
+  EXPECT_THAT(message(SpreadWorkers(CudaDevices(1), -1, true)), HasSubstr("use 1 to 1024"));
+  EXPECT_THAT(message(SpreadWorkers({CpuSlot(0, 1)}, 3, true)), HasSubstr("--devices=cpu:3"));
+}
+
+TEST(DeviceLinesTest, AreJsonWhateverADriverCallsItsDevice) {
+  v1::DeviceInfo device = CudaDevices(1).front();
+  device.set_model("H200 \"x\" \xff");
+  device.set_memory_bytes(150);
+  EXPECT_EQ(DeviceLines({device}),
+            "{\"type\":\"cuda\",\"index\":0,\"model\":\"H200 \\\"x\\\" \xef\xbf\xbd\","
+            "\"uuid\":\"GPU-0\",\"memory_bytes\":150}\n");
 }
 
 TEST(ForeignMemoryTest, ProcessesAndMemoryMakeADeviceUnplaceable) {

@@ -42,7 +42,9 @@ class FakeTrainer : public Trainer {
 
 class SupervisorTest : public ::testing::Test {
  protected:
-  SupervisorTest() {
+  SupervisorTest() { MakeSupervisor({.cpu_threads = 3}); }
+
+  void MakeSupervisor(Supervisor::Options options) {
     Supervisor::Effects effects;
     effects.report = [this](v1::Report report) {
       reports_.push_back(std::move(report));
@@ -58,8 +60,8 @@ class SupervisorTest : public ::testing::Test {
     effects.mark = [this](const std::optional<v1::RunningRank>& rank) {
       marks_.push_back(rank.has_value());
     };
-    supervisor_ = std::make_unique<Supervisor>(Supervisor::Options{.cpu_threads = 3}, effects,
-                                               clock_, pulses_, metrics_);
+    supervisor_ =
+        std::make_unique<Supervisor>(std::move(options), effects, clock_, pulses_, metrics_);
     v1::Welcome welcome;
     welcome.set_keep_running_rank(true);
     supervisor_->OnWelcome(welcome);
@@ -131,6 +133,18 @@ TEST_F(SupervisorTest, TheHelloIsAnsweredByTheAssignment) {
   ASSERT_EQ(trainer().messages.size(), 1u);
   EXPECT_EQ(trainer().messages[0].start().assignment().key().epoch(), 1);
   EXPECT_EQ(trainer().messages[0].start().cpu_threads(), 3);
+  EXPECT_FALSE(trainer().messages[0].start().share_device());
+}
+
+// Its NCCL refuses two ranks of one host on one device, unless it knows.
+TEST_F(SupervisorTest, ATrainerIsToldThatItsDeviceIsShared) {
+  MakeSupervisor({.cpu_threads = 3, .share_device = true});
+  Start(1);
+  v1::TrainerToDaemon hello;
+  hello.mutable_hello()->set_protocol_version(1);
+  supervisor_->OnTrainerMessage(hello);
+  ASSERT_EQ(trainer().messages.size(), 1u);
+  EXPECT_TRUE(trainer().messages[0].start().share_device());
 }
 
 TEST_F(SupervisorTest, ARepeatedStartOrCommitChangesNothing) {
