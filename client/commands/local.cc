@@ -27,8 +27,9 @@ void PrintAddresses(CommandRun& run, const LocalAddresses& addresses, bool has_c
   const Style style = run.err_style();
   std::ostream& err = run.err();
   err << style.Green("ready") << "  coordinator " << addresses.server << ", "
-      << run.flags().GetInt("workers") << " workers, state in "
-      << run.flags().GetString("state-dir") << "\n";
+      << addresses.workers.description << ", state in " << run.flags().GetString("state-dir")
+      << "\n";
+  if (!addresses.workers.note.empty()) err << "  note  " << addresses.workers.note << "\n";
   if (!addresses.coordinator_metrics.empty()) {
     err << "  metrics  http://" << addresses.coordinator_metrics << "/metrics\n";
   }
@@ -72,12 +73,14 @@ std::string PathWithUs(const CliWorld& world) {
 }
 
 int RunWithCommand(CommandRun& run, LocalCluster& cluster, const LocalAddresses& addresses) {
-  auto child =
-      Child::Start({.command = *run.flags().after_dashes(),
-                    .log_path = "",
-                    .extra_environment = {absl::StrCat("FSDPCTL_SERVER=", addresses.server),
-                                          PathWithUs(run.world())},
-                    .own_group = false});
+  auto child = Child::Start(
+      {.command = *run.flags().after_dashes(),
+       .log_path = "",
+       .extra_environment = {absl::StrCat("FSDPCTL_SERVER=", addresses.server),
+                             absl::StrCat("FSDPCTL_LOCAL_DEVICE=", addresses.workers.device),
+                             absl::StrCat("FSDPCTL_LOCAL_WORKERS=", addresses.workers.num_workers),
+                             PathWithUs(run.world())},
+       .own_group = false});
   if (!child.ok()) return run.UsageError(std::string(child.status().message()));
   const auto exit_code = RunBeside(run, cluster, *child);
   if (!exit_code.ok()) return LocalFail(run, exit_code.status());
@@ -94,13 +97,20 @@ int Run(CommandRun& run) {
   options.executable_dir = run.flags().Has("bin-dir")
                                ? std::filesystem::path(run.flags().GetString("bin-dir"))
                                : std::filesystem::path(run.world().executable).parent_path();
-  options.num_workers = static_cast<int>(run.flags().GetInt("workers"));
+  options.workers.devices = run.flags().GetString("devices");
+  if (run.flags().Has("workers")) {
+    options.workers.num_workers = static_cast<int>(run.flags().GetInt("workers"));
+  }
+  options.workers.share_device = run.flags().GetBool("share-device");
   options.clean = run.flags().GetBool("clean");
   options.ready_timeout = run.flags().GetDuration("ready-timeout");
   options.interrupt = run.world().interrupt;
   const auto cluster = LocalCluster::Create(options);
   if (!cluster.ok()) return LocalFail(run, cluster.status());
   const auto addresses = (*cluster)->Start();
+  if (absl::IsInvalidArgument(addresses.status())) {
+    return run.UsageError(std::string(addresses.status().message()));
+  }
   if (!addresses.ok()) return LocalFail(run, addresses.status());
   PrintAddresses(run, *addresses, has_command);
   if (has_command) return RunWithCommand(run, **cluster, *addresses);
@@ -124,14 +134,21 @@ Command LocalCommand() {
       "Starts fsdp-coordinator and fsdp-worker from beside fsdpctl on loopback, restarts what "
       "dies,\n"
       "and stops everything on Ctrl-C, or when COMMAND ends: its exit code is then this one's.\n"
-      "COMMAND finds the coordinator in FSDPCTL_SERVER and this fsdpctl first in PATH. Jobs of\n"
+      "COMMAND finds the coordinator in FSDPCTL_SERVER, cpu or cuda and the number of workers in\n"
+      "FSDPCTL_LOCAL_DEVICE and FSDPCTL_LOCAL_WORKERS, and this fsdpctl first in PATH. Jobs of\n"
       "earlier runs in the same state directory go on unless --clean is given.";
   command.flags = {{.name = "workers",
                     .kind = FlagKind::kInt,
                     .value_name = "N",
-                    .help = "CPU workers",
-                    .default_value = "4",
+                    .help = "Workers (default one for each GPU, 4 without one)",
                     .min_value = 1},
+                   {.name = "devices",
+                    .kind = FlagKind::kChoice,
+                    .help = "GPUs where there are any and the build can use them, or one of both",
+                    .default_value = "auto",
+                    .choices = {"auto", "cuda", "cpu"}},
+                   {.name = "share-device",
+                    .help = "Several workers on one GPU, for tests of correctness: slow"},
                    {.name = "state-dir",
                     .kind = FlagKind::kFile,
                     .value_name = "DIR",
@@ -148,7 +165,7 @@ Command LocalCommand() {
                     .value_name = "DIR",
                     .help = "Where fsdp-coordinator and fsdp-worker are, if not beside fsdpctl"}};
   command.examples = {
-      {"fsdpctl local", "a cluster of four CPU workers until Ctrl-C"},
+      {"fsdpctl local", "a worker on each GPU, or four on the CPU, until Ctrl-C"},
       {"fsdpctl local --workers 2 -- fsdpctl submit job.yaml --wait", "only for this one job"}};
   command.run = Run;
   return command;

@@ -210,7 +210,7 @@ absl::StatusOr<LocalAddresses> LocalCluster::WaitForWorkers(const std::string& s
     const auto workers = client->ListWorkers();
     const auto cluster = client->GetCluster();
     if (workers.ok() && cluster.ok()) {
-      LocalAddresses addresses{server, cluster->metrics_address(), {}};
+      LocalAddresses addresses{server, cluster->metrics_address(), {}, {}};
       std::set<std::string> metrics;
       int num_usable = 0;
       for (const auto& worker : *workers) {
@@ -220,7 +220,8 @@ absl::StatusOr<LocalAddresses> LocalCluster::WaitForWorkers(const std::string& s
         if (usable && !worker.metrics_address().empty()) metrics.insert(worker.metrics_address());
       }
       addresses.worker_metrics.assign(metrics.begin(), metrics.end());
-      if (num_usable >= options_.num_workers) return addresses;
+      addresses.workers = chosen_;
+      if (num_usable >= chosen_.num_workers) return addresses;
     }
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(
@@ -232,8 +233,35 @@ absl::StatusOr<LocalAddresses> LocalCluster::WaitForWorkers(const std::string& s
   }
 }
 
+// The worker knows how to ask the driver; a program of its own may also hang in a sick one.
+absl::StatusOr<LocalDevices> LocalCluster::FindDevices(absl::Time deadline) {
+  Process list;
+  list.name = "devices";
+  std::error_code ignored;
+  std::filesystem::remove(LogPath(list), ignored);
+  list.command = {(options_.executable_dir / "fsdp-worker").string(), "--list-devices"};
+  RETURN_IF_ERROR(StartProcess(list));
+  while (!list.child->Poll().has_value()) {
+    if (absl::Now() < deadline && !Pause()) continue;
+    list.child->Stop(options_.stop_grace);
+    if (absl::Now() < deadline) return absl::CancelledError("interrupted");
+    return absl::DeadlineExceededError(
+        "the driver does not tell which GPUs there are; --devices=cpu does without");
+  }
+  std::ifstream file(LogPath(list));
+  LocalDevices devices = ParseDeviceList({std::istreambuf_iterator<char>(file), {}});
+  devices.has_cuda_trainer =
+      access((options_.executable_dir / "fsdp-trainer-cuda").c_str(), X_OK) == 0;
+  return devices;
+}
+
 absl::StatusOr<LocalAddresses> LocalCluster::Start() {
   const absl::Time deadline = absl::Now() + options_.ready_timeout;
+  LocalDevices devices;
+  if (options_.workers.devices != "cpu") {
+    ASSIGN_OR_RETURN(devices, FindDevices(deadline));
+  }
+  ASSIGN_OR_RETURN(chosen_, ChooseLocalWorkers(options_.workers, devices));
   const auto coordinator_command = [this](int port) {
     return std::vector<std::string>{
         (options_.executable_dir / "fsdp-coordinator").string(),
@@ -247,10 +275,11 @@ absl::StatusOr<LocalAddresses> LocalCluster::Start() {
   ASSIGN_OR_RETURN(const std::string server, WaitForPort(deadline));
   // Should it have to be started again, the workers and everybody else know this address.
   coordinator_.command[1] = absl::StrCat("--listen=", server);
-  workers_.command = {
-      (options_.executable_dir / "fsdp-worker").string(), absl::StrCat("--coordinator=", server),
-      absl::StrCat("--state-dir=", (options_.state_dir / "worker").string()),
-      absl::StrCat("--devices=cpu:", options_.num_workers), "--metrics-listen=127.0.0.1:0"};
+  workers_.command = {(options_.executable_dir / "fsdp-worker").string(),
+                      absl::StrCat("--coordinator=", server),
+                      absl::StrCat("--state-dir=", (options_.state_dir / "worker").string()),
+                      "--metrics-listen=127.0.0.1:0"};
+  workers_.command.insert(workers_.command.end(), chosen_.flags.begin(), chosen_.flags.end());
   RETURN_IF_ERROR(StartProcess(workers_));
   ASSIGN_OR_RETURN(LocalAddresses addresses, WaitForWorkers(server, deadline));
   std::ofstream(options_.state_dir / "server") << server << "\n";

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/commands/local_devices.h"
 #include "client/commands/process.h"
 #include "client/interrupt.h"
 
@@ -22,7 +23,7 @@ struct LocalClusterOptions {
   std::filesystem::path state_dir = ".fsdp";
   // Holds fsdp-coordinator and fsdp-worker.
   std::filesystem::path executable_dir;
-  int num_workers = 4;
+  LocalWorkersRequest workers;
   // Forget jobs, logs and spools of earlier runs.
   bool clean = false;
   // For the coordinator to listen and the workers to be connected.
@@ -39,6 +40,7 @@ struct LocalAddresses {
   std::string coordinator_metrics;
   // Of workers, without repeats.
   std::vector<std::string> worker_metrics;
+  LocalWorkers workers;
 };
 
 class LocalCluster {
@@ -52,7 +54,8 @@ class LocalCluster {
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;
 
-  // Starts the processes and returns when all workers are connected.
+  // Chooses the devices, starts the processes and returns when all workers are connected.
+  //   INVALID_ARGUMENT, FAILED_PRECONDITION  as ChooseLocalWorkers
   //   DEADLINE_EXCEEDED  not ready in time
   //   ABORTED            a process keeps dying; the message ends with its last lines
   //   CANCELLED          interrupted
@@ -77,6 +80,7 @@ class LocalCluster {
   [[nodiscard]] std::filesystem::path LogPath(const Process& process) const;
   absl::Status StartProcess(Process& process);
   absl::Status CheckProcess(Process& process);
+  absl::StatusOr<LocalDevices> FindDevices(absl::Time deadline);
   absl::StatusOr<std::string> WaitForPort(absl::Time deadline);
   absl::StatusOr<LocalAddresses> WaitForWorkers(const std::string& server, absl::Time deadline);
   [[nodiscard]] std::string LastLines(const Process& process) const;
@@ -87,6 +91,7 @@ class LocalCluster {
   int lock_fd_;
   Process coordinator_;
   Process workers_;
+  LocalWorkers chosen_;
 };
 
 }  // namespace fsdp

@@ -1,18 +1,47 @@
-# Decides whether the CUDA backend is built: FSDP_WITH_CUDA.
+# Decides whether the CUDA backend is built, and for which GPUs: FSDP_WITH_CUDA.
 set(FSDP_WITH_CUDA OFF)
+
+# What this machine's GPUs are, for FSDPCTL_CUDA_ARCHITECTURES=native: "90a-real;80-real". CMake's own
+# "native" means 90 where 90a is meant.
+function(fsdp_native_architectures out)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
+                  OUTPUT_VARIABLE found RESULT_VARIABLE failed ERROR_VARIABLE message)
+  string(REGEX MATCHALL "[0-9]+\\.[0-9]" capabilities "${found}")
+  if(failed OR NOT capabilities)
+    message(FATAL_ERROR "FSDPCTL_CUDA_ARCHITECTURES=native, but nvidia-smi names no GPU (${failed}${message}): run it "
+                        "where the driver is, or name the architectures, such as 90a-real")
+  endif()
+  list(REMOVE_DUPLICATES capabilities)
+  set(architectures "")
+  foreach(capability ${capabilities})
+    string(REPLACE "." "" architecture "${capability}")
+    if(architecture STREQUAL "90")
+      set(architecture 90a)
+    endif()
+    list(APPEND architectures "${architecture}-real")
+  endforeach()
+  set(${out} "${architectures}" PARENT_SCOPE)
+endfunction()
+
 if(NOT FSDPCTL_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES ${FSDPCTL_CUDA_ARCHITECTURES})
+    if(FSDPCTL_CUDA_ARCHITECTURES STREQUAL "native")
+      fsdp_native_architectures(CMAKE_CUDA_ARCHITECTURES)
+    endif()
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
     # CMake 3.25 knows no CUDA standard 20.
     add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
     set(FSDP_WITH_CUDA ON)
+    message(STATUS "fsdpctl: CUDA backend for ${CMAKE_CUDA_ARCHITECTURES}")
   elseif(FSDPCTL_CUDA STREQUAL "ON")
     message(FATAL_ERROR "FSDPCTL_CUDA=ON, but no CUDA toolkit was found: put nvcc on PATH or set CUDACXX")
   endif()
 endif()
-message(STATUS "fsdpctl: CUDA backend ${FSDP_WITH_CUDA}")
+if(NOT FSDP_WITH_CUDA)
+  message(STATUS "fsdpctl: no CUDA backend, CPU only")
+endif()

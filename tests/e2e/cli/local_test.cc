@@ -203,6 +203,31 @@ TEST_F(LocalTest, ACoordinatorThatCannotStartIsShown) {
   EXPECT_THAT(Output("a"), HasSubstr("| the store is corrupt"));
 }
 
+// As bin_dir: the stand-ins, with or without a CUDA trainer beside them.
+std::string WithCudaTrainer(const std::filesystem::path& dir) {
+  std::filesystem::create_directories(dir);
+  for (const char* name : {"fsdp-coordinator", "fsdp-worker"}) {
+    std::filesystem::create_symlink(std::filesystem::path(FAKE_BIN) / name, dir / name);
+  }
+  std::filesystem::create_symlink("/bin/true", dir / "fsdp-trainer-cuda");
+  return dir.string();
+}
+
+TEST_F(LocalTest, EveryGpuThatTheWorkerFindsIsUsed) {
+  ::setenv("FAKE_DEVICES", R"({"type":"cuda","index":0,"model":"NVIDIA H200"})", 1);
+  const std::string command = "echo $FSDPCTL_LOCAL_DEVICE:$FSDPCTL_LOCAL_WORKERS";
+  EXPECT_EQ(Wait(Start("a", {"sh", "-c", command}, WithCudaTrainer(dir_ / "bin"))), 0);
+  EXPECT_THAT(Output("a"), HasSubstr("1 GPU worker (NVIDIA H200)"));
+  EXPECT_THAT(Output("a"), HasSubstr("\ncuda:1\n"));
+  EXPECT_THAT(ReadAll(StateDir() / "worker/arguments"), HasSubstr("--devices=all --workers=1"));
+  // Without the executable for it the GPU is no use.
+  EXPECT_EQ(Wait(Start("b", {"sh", "-c", command})), 0);
+  EXPECT_THAT(Output("b"), HasSubstr("4 CPU workers"));
+  EXPECT_THAT(Output("b"), HasSubstr("NVIDIA H200 stays unused"));
+  EXPECT_THAT(Output("b"), HasSubstr("\ncpu:4\n"));
+  ::unsetenv("FAKE_DEVICES");
+}
+
 TEST_F(LocalTest, MissingExecutablesAreNamed) {
   EXPECT_EQ(Wait(Start("a", {"true"}, dir_.string())), 1);
   EXPECT_THAT(Output("a"), HasSubstr("fsdp-coordinator is missing"));
