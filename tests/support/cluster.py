@@ -1,4 +1,4 @@
-"""A real coordinator and real CPU workers on loopback, for end-to-end and fault tests.
+"""A real coordinator and real workers on loopback, for end-to-end and fault tests: on the CPU, or on a GPU.
 
 Everything runs from the build's bin folder, with its state in a temporary folder that is removed when the
 test passed. Nothing outlives the process: children are killed with their groups.
@@ -66,8 +66,11 @@ def tiny_job(name="tiny", ranks=2, steps=20, checkpoint=None, **spec):
 class Cluster:
     """Use as a context manager."""
 
-    def __init__(self, workers=4, state_dir=None, separate=False):
+    def __init__(self, workers=4, state_dir=None, separate=False, device="cpu", share_device=False):
+        """device: "cpu" or "cuda"; share_device: more workers than GPUs."""
         self.num_workers = workers
+        self.device = device
+        self.share_device = share_device
         # One process per worker, started apart, instead of one supervising parent.
         self.separate = separate
         self.root = pathlib.Path(state_dir or tempfile.mkdtemp(prefix="fsdp-test-"))
@@ -131,6 +134,9 @@ class Cluster:
         if self.separate:
             for index in range(self.num_workers):
                 self.start_worker(index)
+        elif self.device == "cuda":
+            share = ["--share-device"] if self.share_device else []
+            self._spawn_worker("workers", "all", f"--workers={self.num_workers}", *share)
         else:
             self._spawn_worker("workers", f"cpu:{self.num_workers}")
         self.wait_workers(self.num_workers)
