@@ -15,13 +15,19 @@ LinkCommunicator::LinkCommunicator(Device& device, LinkOccupancy& occupancy, int
       world_size_(world_size),
       bytes_per_second_(bytes_per_second) {}
 
+absl::Status LinkCommunicator::Health() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return status_;
+}
+
 void LinkCommunicator::Abort(const std::string& reason) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (status_.ok()) status_ = absl::AbortedError(absl::StrCat("aborted: ", reason));
 }
 
 template <typename Fn>
 absl::Status LinkCommunicator::Occupy(Kind kind, std::int64_t bytes, Stream& stream, Fn&& move) {
-  RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(Health());
   const bool held = bytes_per_second_ > 0;
   const double seconds = held ? static_cast<double>(bytes) / bytes_per_second_ : 0;
   if (held) RETURN_IF_ERROR(occupancy_.Begin(stream));
@@ -54,16 +60,16 @@ absl::Status LinkCommunicator::ReduceScatter(const Vector& unit, const Vector& s
 
 // A few numbers: no time on the link.
 absl::Status LinkCommunicator::AllReduce(const Vector& data, Stream& /*stream*/) {
-  RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(Health());
   records_.push_back({Kind::kReduce, label_, data.size_bytes(), 0});
   return absl::OkStatus();
 }
 
 absl::Status LinkCommunicator::Broadcast(const Vector& /*data*/, int root, Stream& /*stream*/) {
   RETURN_IF_ERROR(CheckRoot("broadcast", root, world_size_));
-  return status_;
+  return Health();
 }
 
-absl::Status LinkCommunicator::Barrier(Stream& /*stream*/) { return status_; }
+absl::Status LinkCommunicator::Barrier(Stream& /*stream*/) { return Health(); }
 
 }  // namespace fsdp

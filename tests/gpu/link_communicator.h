@@ -6,6 +6,7 @@
 // what a step hides of its collectives and what it cannot.
 
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,7 +54,7 @@ class LinkCommunicator final : public Communicator {
   absl::Status Barrier(Stream& stream) override;
   void SetLabel(std::string_view label) override { label_ = label; }
   void Abort(const std::string& reason) override;
-  [[nodiscard]] absl::Status Health() const override { return status_; }
+  [[nodiscard]] absl::Status Health() const override;
 
   // Every collective that was issued, in order.
   [[nodiscard]] const std::vector<Record>& records() const { return records_; }
@@ -67,7 +68,8 @@ class LinkCommunicator final : public Communicator {
   const int world_size_;
   const double bytes_per_second_;
   std::string label_;
-  absl::Status status_;
+  mutable std::mutex mutex_;
+  absl::Status status_;  // guarded by mutex_
   std::vector<Record> records_;
 };
 
