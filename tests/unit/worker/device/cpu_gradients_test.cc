@@ -118,7 +118,7 @@ TEST_P(CpuNormGradientsTest, Norm) {
   const Values residual = Random(3 * 7);
   struct Forward {
     double scalar;
-    Values mean, rstd;
+    Values mean, rstd, y;
   };
   const auto forward = [&](const Values& xs, const Values& ws, const Values& bs) -> Forward {
     Env env = NewEnv();
@@ -133,24 +133,26 @@ TEST_P(CpuNormGradientsTest, Norm) {
                                               {}, y, rstd));
     }
     // The residual's path adds sum(residual x) to the scalar.
-    return {Dot(g, env.Get(y)) + Dot(residual, xs), env.Get(mean), env.Get(rstd)};
+    return {Dot(g, env.Get(y)) + Dot(residual, xs), env.Get(mean), env.Get(rstd), env.Get(y)};
   };
   const Forward kept = forward(x, w, b);
   Env env = NewEnv();
   const Matrix dx = env.Out(3, 7);
+  const Matrix again = env.Out(3, 7);  // the forward's output
   const Vector dw = env.OutVec(DType::kF64, 7);
   const Vector db = env.OutVec(DType::kF64, 7);
   const auto scratch = env.Scratch(env.ops().NormBackwardScratchBytes(3, 7));
   if (layer) {
-    FSDP_ASSERT_OK(env.ops().LayerNormBackward(env.stream(), env.In(g, 3, 7), env.In(x, 3, 7),
-                                               env.Vec(w), env.Vec(kept.mean), env.Vec(kept.rstd),
-                                               env.In(residual, 3, 7), dx, dw, db, false, scratch));
+    FSDP_ASSERT_OK(env.ops().LayerNormBackward(
+        env.stream(), env.In(g, 3, 7), env.In(x, 3, 7), env.Vec(w), env.Vec(b), env.Vec(kept.mean),
+        env.Vec(kept.rstd), env.In(residual, 3, 7), dx, again, dw, db, false, scratch));
     Check("db", b, env.Get(db), [&](const Values& v) { return forward(x, w, v).scalar; });
   } else {
     FSDP_ASSERT_OK(env.ops().RmsNormBackward(env.stream(), env.In(g, 3, 7), env.In(x, 3, 7),
                                              env.Vec(w), env.Vec(kept.rstd), env.In(residual, 3, 7),
-                                             dx, dw, false, scratch));
+                                             dx, again, dw, false, scratch));
   }
+  EXPECT_EQ(env.Get(again), kept.y);
   Check("dx", x, env.Get(dx), [&](const Values& v) { return forward(v, w, b).scalar; });
   Check("dw", w, env.Get(dw), [&](const Values& v) { return forward(x, v, b).scalar; });
 }
@@ -209,7 +211,8 @@ TEST_F(CpuGradientsTest, Attention) {
 
 TEST_F(CpuGradientsTest, Activations) {
   using Forward = absl::Status (Ops::*)(Stream&, const Matrix&, const Matrix&);
-  using Backward = absl::Status (Ops::*)(Stream&, const Matrix&, const Matrix&, const Matrix&);
+  using Backward =
+      absl::Status (Ops::*)(Stream&, const Matrix&, const Matrix&, const Matrix&, const Matrix&);
   struct Case {
     const char* name;
     Forward forward;
@@ -224,8 +227,13 @@ TEST_F(CpuGradientsTest, Activations) {
     const Values g = Random(4 * 5);
     Env env = NewEnv();
     const Matrix dx = env.Out(4, c.in_cols);
+    const Matrix again = env.Out(4, 5);  // the forward's output
     FSDP_ASSERT_OK(
-        (env.ops().*c.backward)(env.stream(), env.In(g, 4, 5), env.In(x, 4, c.in_cols), dx));
+        (env.ops().*c.backward)(env.stream(), env.In(g, 4, 5), env.In(x, 4, c.in_cols), dx, again));
+    Env once = NewEnv();
+    const Matrix y = once.Out(4, 5);
+    FSDP_ASSERT_OK((once.ops().*c.forward)(once.stream(), once.In(x, 4, c.in_cols), y));
+    EXPECT_EQ(env.Get(again), once.Get(y)) << c.name;
     Check(c.name, x, env.Get(dx), [&](const Values& v) {
       Env here = NewEnv();
       const Matrix y = here.Out(4, 5);
