@@ -6,6 +6,7 @@
 
 #include "worker/device/cuda/kernels/device_math.cuh"
 #include "worker/device/cuda/kernels/kernels.h"
+#include "worker/device/cuda/kernels/launch_overlap.cuh"
 
 namespace fsdp::kernels {
 namespace {
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1) NormBackwardKernel(const 
     }
   }
   // From here on the kernel that sums the blocks may be launched; it waits for this one's end.
-  cudaTriggerProgrammaticLaunchCompletion();
+  LetNextKernelStart();
   float* const bias_sums = parameter_sums + kGroups * p.cols;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {

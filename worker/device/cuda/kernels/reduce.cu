@@ -4,6 +4,7 @@
 
 #include "worker/device/cuda/kernels/device_math.cuh"
 #include "worker/device/cuda/kernels/kernels.h"
+#include "worker/device/cuda/kernels/launch_overlap.cuh"
 
 namespace fsdp::kernels {
 namespace {
@@ -54,8 +55,8 @@ __global__ void __launch_bounds__(1024)
     out = second_out;
   }
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
-  // Launched while the kernel that writes the partial sums still runs: waits for its end here.
-  cudaGridDependencySynchronize();
+  // Launched while the kernel that writes the partial sums still runs.
+  WaitForPreviousKernel();
   float sum = 0;
   if (col < cols) {
 #pragma unroll 4
@@ -78,6 +79,17 @@ std::int64_t NumBands(std::int64_t rows, std::int64_t cols) {
   return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, rows / 64));
 }
 
+// Whether a kernel can be launched while the one before it still runs: on sm_90 and later.
+cudaError_t LaunchesOverlap(bool& overlap) {
+  int device = 0;
+  int major = 0;
+  if (cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const cudaError_t error =
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  overlap = major >= 9;
+  return error;
+}
+
 }  // namespace
 
 std::size_t ColumnSumScratchFloats(std::int64_t rows, std::int64_t cols) {
@@ -87,6 +99,8 @@ std::size_t ColumnSumScratchFloats(std::int64_t rows, std::int64_t cols) {
 cudaError_t SumPartials(cudaStream_t stream, const float* partial, std::int64_t rows,
                         const Vector& out, bool accumulate, const float* second_partial,
                         const Vector& second_out) {
+  bool overlap = false;
+  if (cudaError_t error = LaunchesOverlap(overlap); error != cudaSuccess) return error;
   return WithType(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     cudaLaunchAttribute early{};
@@ -98,7 +112,7 @@ cudaError_t SumPartials(cudaStream_t stream, const float* partial, std::int64_t 
     config.blockDim = dim3(32, 32);
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = 1;
+    config.numAttrs = overlap ? 1 : 0;
     return cudaLaunchKernelEx(&config, SumPartialsKernel<T>, partial, second_partial, rows,
                               out.size, Data<T>(out), Data<T>(second_out), accumulate);
   });
