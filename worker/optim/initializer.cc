@@ -1,9 +1,5 @@
 #include "worker/optim/initializer.h"
 
-#include <algorithm>
-#include <thread>
-#include <vector>
-
 namespace fsdp {
 namespace {
 
@@ -38,30 +34,6 @@ InitialDraw InitialDrawOf(const InitRule& rule, std::uint64_t seed, std::string_
       break;
   }
   return draw;
-}
-
-void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name,
-                 std::int64_t first, std::span<float> out) {
-  FillInitialValues(InitialDrawOf(rule, seed, name), first, out);
-}
-
-void FillInitialParallel(const InitRule& rule, std::uint64_t seed, std::string_view name,
-                         std::int64_t first, std::span<float> out) {
-  constexpr std::size_t kWorthAThread = std::size_t{1} << 18;
-  const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-  const std::size_t threads = std::min(cores, out.size() / kWorthAThread + 1);
-  const std::size_t part = (out.size() + threads - 1) / threads;
-  std::vector<std::thread> others;
-  for (std::size_t i = 1; i < threads; ++i) {
-    const std::size_t begin = std::min(out.size(), i * part);
-    const std::size_t count = std::min(part, out.size() - begin);
-    others.emplace_back([=, &rule] {
-      FillInitial(rule, seed, name, first + static_cast<std::int64_t>(begin),
-                  out.subspan(begin, count));
-    });
-  }
-  FillInitial(rule, seed, name, first, out.first(std::min(part, out.size())));
-  for (std::thread& thread : others) thread.join();
 }
 
 }  // namespace fsdp

@@ -5,7 +5,6 @@
 // every world size starts from the same weights.
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "worker/device/initial_values.h"
@@ -15,14 +14,6 @@ namespace fsdp {
 
 // The parameter's draw, for Ops::FillInitial.
 InitialDraw InitialDrawOf(const InitRule& rule, std::uint64_t seed, std::string_view name);
-
-// Elements [first, first + out.size()) of the parameter `name`. Thread-safe.
-void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name,
-                 std::int64_t first, std::span<float> out);
-
-// The same over several host threads when there is enough to do.
-void FillInitialParallel(const InitRule& rule, std::uint64_t seed, std::string_view name,
-                         std::int64_t first, std::span<float> out);
 
 }  // namespace fsdp
 

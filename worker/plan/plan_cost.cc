@@ -148,12 +148,12 @@ PlanCost CostOf(const Plan& plan) {
 
 StepRates H200StepRates(std::int64_t head_dim) {
   StepRates rates;
-  rates.matmul_flops_per_second = 680e12;
-  rates.attention_flops_per_second = head_dim >= 128 ? 400e12 : 320e12;
-  rates.elementwise_bytes_per_second = 3.6e12;
-  rates.optimizer_bytes_per_second = 4.0e12;
+  rates.matmul_flops_per_second = 695e12;
+  rates.attention_flops_per_second = head_dim >= 128 ? 390e12 : 320e12;
+  rates.elementwise_bytes_per_second = 3.7e12;
+  rates.optimizer_bytes_per_second = 3.95e12;
   rates.collective_bytes_per_second = 350e9;
-  rates.launch_seconds = 1.5e-6;
+  rates.launch_seconds = 1.7e-6;
   return rates;
 }
 

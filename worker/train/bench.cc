@@ -76,13 +76,13 @@ class BenchRun {
     const std::int64_t total = options_.warmup + options_.steps;
     FamilyTable before{};
     for (std::int64_t step = 1; step <= total; ++step) {
-      if (step == options_.warmup + 1) before = engine_->families();
+      if (step == options_.warmup + 1) {
+        RETURN_IF_ERROR(TakeLast());
+        before = engine_->families();
+      }
       RETURN_IF_ERROR(Step(step));
     }
-    if (!options_.synchronous) {
-      ASSIGN_OR_RETURN(const StepResult last, engine_->Flush());
-      Take(last);
-    }
+    RETURN_IF_ERROR(TakeLast());
     Finish(before);
     if (options_.checksum) {
       ASSIGN_OR_RETURN(report_.checksum, WeightsChecksum(*engine_, rank_.device));
@@ -142,6 +142,14 @@ class BenchRun {
     const std::chrono::duration<double> first = std::chrono::steady_clock::now() - begin;
     report_.first_step_seconds = first.count();
     report_.start_to_first_step_seconds = SecondsSinceProcessStart();
+    return absl::OkStatus();
+  }
+
+  // The step that is still on its way.
+  absl::Status TakeLast() {
+    if (options_.synchronous) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const StepResult last, engine_->Flush());
+    Take(last);
     return absl::OkStatus();
   }
 

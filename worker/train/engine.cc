@@ -211,35 +211,15 @@ absl::StatusOr<std::vector<ShardTensor>> EngineImpl::OpenWeights() {
 
 std::vector<ShardTensor> EngineImpl::gradient_tensors() { return Tensors(/*gradients=*/true); }
 
-absl::Status EngineImpl::FillRows(const ParameterSpec& parameter, const ShardTensor& tensor,
-                                  std::uint64_t seed) {
-  constexpr std::int64_t kChunk = std::int64_t{1} << 22;
-  const auto element = static_cast<std::int64_t>(SizeOf(tensor.master.dtype));
-  const std::int64_t first = tensor.row_begin * parameter.row_elements();
-  std::vector<float> values;
-  for (std::int64_t at = 0; at < tensor.master.size; at += kChunk) {
-    const std::int64_t count = std::min(kChunk, tensor.master.size - at);
-    values.resize(static_cast<std::size_t>(count));
-    FillInitialParallel(parameter.init, seed, parameter.name, first + at, values);
-    const Vector to{static_cast<std::byte*>(tensor.master.data) + at * element, tensor.master.dtype,
-                    count};
-    if (to.dtype == DType::kF64) {
-      RETURN_IF_ERROR(Upload(to, {values.begin(), values.end()}));
-      continue;
-    }
-    RETURN_IF_ERROR(device_.Copy(to.data, values.data(), static_cast<std::size_t>(to.size_bytes()),
-                                 device_.compute()));
-    RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status EngineImpl::InitializeWeights(std::uint64_t seed) {
   std::size_t index = 0;
   const std::vector<ShardTensor> tensors = Tensors(/*gradients=*/false);
   for (const UnitPlan& unit : plan_.units) {
     for (const ParameterSpec& parameter : unit.spec.parameters) {
-      RETURN_IF_ERROR(FillRows(parameter, tensors[index++], seed));
+      const ShardTensor& tensor = tensors[index++];
+      RETURN_IF_ERROR(device_.ops().FillInitial(
+          device_.compute(), InitialDrawOf(parameter.init, seed, parameter.name),
+          tensor.row_begin * parameter.row_elements(), tensor.master));
     }
   }
   for (const BufferId moment : {plan_.moment1, plan_.moment2}) {

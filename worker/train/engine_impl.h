@@ -75,9 +75,8 @@ class EngineImpl final : public Engine {
   [[nodiscard]] std::vector<ShardTensor> Tensors(bool gradients) const;
   // A unit's slice of one of the plan's flat arrays.
   [[nodiscard]] Vector Slice(BufferId id, DType dtype, const UnitPlan& unit) const;
+  absl::Status UpdateUnits(const AdamWOptions& options);
   absl::Status UpdateUnit(std::size_t unit, const AdamWOptions& options);
-  absl::Status FillRows(const ParameterSpec& parameter, const ShardTensor& tensor,
-                        std::uint64_t seed);
   absl::Status UploadRopeTables();
   absl::Status Upload(const Vector& to, const std::vector<double>& values);
 

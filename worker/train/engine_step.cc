@@ -189,22 +189,27 @@ absl::Status EngineImpl::MicroBatch(std::int64_t index) {
 
 absl::Status EngineImpl::Update(const StepInput& input) {
   const OptimizerConfig& config = options_.optimizer;
-  Stream& compute = device_.compute();
-  Ops& ops = device_.ops();
-  UpdateScalars* update = &scalars()->update[slot_];
-  RETURN_IF_ERROR(
-      ops.FinishStats(compute, stats(), static_cast<float>(config.max_grad_norm), update));
   AdamWOptions options;
   options.beta1 = static_cast<float>(config.beta1);
   options.beta2 = static_cast<float>(config.beta2);
   options.eps = static_cast<float>(config.eps);
   StepScalars& staged = host_result(slot_)->step;
   ASSIGN_OR_RETURN(staged, StepScalarsOf(input.lr, input.step, options));
-  RETURN_IF_ERROR(device_.Copy(&scalars()->step[slot_], &staged, sizeof(staged), compute));
+  RETURN_IF_ERROR(
+      device_.Copy(&scalars()->step[slot_], &staged, sizeof(staged), device_.compute()));
+  const StageGraphs::Key key{.work = StageGraphs::Work::kUpdate, .output = stats()};
+  RETURN_IF_ERROR(graphs_.Run(key, [&] { return UpdateUnits(options); }));
+  exchange_.InvalidateWeights();
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::UpdateUnits(const AdamWOptions& options) {
+  const auto max_norm = static_cast<float>(options_.optimizer.max_grad_norm);
+  RETURN_IF_ERROR(
+      device_.ops().FinishStats(device_.compute(), stats(), max_norm, &scalars()->update[slot_]));
   for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
     RETURN_IF_ERROR(UpdateUnit(unit, options));
   }
-  exchange_.InvalidateWeights();
   return absl::OkStatus();
 }
 

@@ -13,6 +13,11 @@
 namespace fsdp {
 namespace {
 
+void FillInitial(const InitRule& rule, std::uint64_t seed, std::string_view name,
+                 std::int64_t first, std::span<float> out) {
+  FillInitialValues(InitialDrawOf(rule, seed, name), first, out);
+}
+
 // The published known-answer vectors of philox4x32-10 with the upper counter words zero.
 TEST(Philox, KnownAnswer) {
   EXPECT_THAT(PhiloxAt(0, 0),
@@ -39,16 +44,6 @@ TEST(Initializer, AnyPartIsAPartOfTheWhole) {
   }
 }
 
-TEST(Initializer, ThreadsGiveTheSame) {
-  const InitRule rule{InitRule::Kind::kNormal, 1};
-  std::vector<float> one(600'000), many(600'000);
-  FillInitial(rule, 1, "w", 5, one);
-  FillInitialParallel(rule, 1, "w", 5, many);
-  EXPECT_EQ(one, many);
-}
-
-// Mean, variance and (of the normal) fourth moment of a million draws; bounds are five standard
-// errors.
 TEST(Initializer, DistributionsHaveTheirMoments) {
   constexpr std::size_t kDraws = 1'000'000;
   std::vector<float> draws(kDraws);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "worker/plan/plan_ticks.h"
@@ -192,6 +193,39 @@ TEST(Plan, GradientsGrowWhereActivationsDie) {
     EXPECT_GE(plan.arena_bytes, plan.parameters * 16) << c.preset;
     // Overlaid lifetimes leave little unused.
     EXPECT_LE(gaps * 25, plan.arena_bytes) << c.preset << " " << c.layers;
+  }
+}
+
+// Seconds of a step on an NVIDIA H200 (docs/benchmarks.md, 2026-11-29), by policy: none, selective
+// as far as the card's memory asks for, full.
+TEST(Plan, PredictsTheMeasuredStepsWithinTenPercent) {
+  struct Case {
+    const char* preset;
+    int layers;
+    std::int64_t batch, sequence;
+    std::array<double, 3> measured_ms;
+  };
+  constexpr std::array kPolicies = {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE,
+                                    v1::RECOMPUTE_POLICY_FULL};
+  for (const Case& c : {Case{"minillm", 0, 8, 1024, {65.0, 65.3, 77.8}},
+                        Case{"llama1b", 0, 4, 4096, {251.0, 250.9, 297.7}},
+                        Case{"llama8b", 16, 2, 4096, {377.5, 380.9, 450.1}},
+                        Case{"llama8b", 0, 1, 4096, {387.7, 389.1, 462.0}}}) {
+    PlanInput input = Input(c.preset);
+    if (c.layers > 0) input.model.num_layers = c.layers;
+    input.device = DeviceKind::kCuda;
+    input.device_memory_bytes = 150'000'000'000;
+    input.parameter_dtype = DType::kBf16;
+    input.sequence_length = c.sequence;
+    input.global_batch = c.batch;
+    for (std::size_t i = 0; i < kPolicies.size(); ++i) {
+      input.recompute = kPolicies[i];
+      const double predicted_ms = ToProto(Built(input)).predicted_step_seconds() * 1e3;
+      EXPECT_NEAR(predicted_ms, c.measured_ms[i], 0.1 * c.measured_ms[i])
+          << c.preset << " " << c.layers << " " << v1::RecomputePolicy_Name(kPolicies[i]);
+    }
+    input.recompute = v1::RECOMPUTE_POLICY_AUTO;
+    EXPECT_EQ(Built(input).input.recompute, v1::RECOMPUTE_POLICY_NONE) << c.preset;
   }
 }
 
