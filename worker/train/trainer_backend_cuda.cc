@@ -1,6 +1,8 @@
 // The backend of fsdp-trainer-cuda: CUDA devices, NCCL between processes.
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status.h"
@@ -44,11 +46,20 @@ absl::StatusOr<int> NumDevices() {
   return absl::FailedPreconditionError("no CUDA device: see CUDA_VISIBLE_DEVICES and nvidia-smi");
 }
 
+// As the XDG base directory specification has it; empty where there is no home.
+std::string CacheDirectory() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return absl::StrCat(cache, "/fsdpctl");
+  const char* home = std::getenv("HOME");
+  return home != nullptr && *home == '/' ? absl::StrCat(home, "/.cache/fsdpctl") : "";
+}
+
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(int ordinal, bool deterministic) {
   Meter() = std::make_unique<CudaMemoryMeter>(ordinal);
   CudaDeviceOptions options;
   options.ordinal = ordinal;
   options.deterministic = deterministic;
+  options.cache_directory = CacheDirectory();
   return CreateCudaDevice(options);
 }
 

@@ -76,6 +76,8 @@ class CudaDevice final : public Device {
                                 workspace_->size_bytes()};
     context.attention = options.attention;
     context.deterministic = options.deterministic;
+    context.cache_directory = options.cache_directory;
+    context.device = name_;
     ASSIGN_OR_RETURN(ops_, CreateCudaOps(context));
     return absl::OkStatus();
   }

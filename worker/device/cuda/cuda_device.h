@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "worker/device/device.h"
@@ -32,6 +33,9 @@ struct CudaDeviceOptions {
   bool deterministic = false;
   // Workspace of matmuls on the compute stream; NVIDIA's libraries want 32 MiB on Hopper.
   std::size_t matmul_workspace_bytes = std::size_t{32} << 20;
+  // Where the fastest algorithm of each large matmul is kept between runs (matmul_cache.h); empty:
+  // nowhere. Deterministic devices do not time, so they neither read nor write it.
+  std::string cache_directory;
 };
 
 //   FAILED_PRECONDITION  no driver, no such device, or a device older than the built code

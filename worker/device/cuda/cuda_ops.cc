@@ -502,7 +502,11 @@ class CudaOps final : public Ops {
 
 absl::StatusOr<std::unique_ptr<Ops>> CreateCudaOps(const CudaOpsContext& context) {
   ASSIGN_OR_RETURN(std::unique_ptr<MatMulPlanner> matmuls,
-                   MatMulPlanner::Create(context.matmul_workspace, context.compute_stream));
+                   MatMulPlanner::Create({.workspace = context.matmul_workspace,
+                                          .workspace_stream = context.compute_stream,
+                                          .time_algorithms = !context.deterministic,
+                                          .cache_directory = context.cache_directory,
+                                          .device = context.device}));
   ASSIGN_OR_RETURN(std::unique_ptr<CudaAttention> attention,
                    CudaAttention::Create(context.attention, context.deterministic));
   return std::make_unique<CudaOps>(std::move(matmuls), std::move(attention));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "worker/device/cuda/cuda_device.h"
@@ -22,6 +23,8 @@ struct CudaOpsContext {
   std::span<std::byte> matmul_workspace;  // used on compute_stream only
   AttentionBackend attention = AttentionBackend::kAuto;
   bool deterministic = false;
+  std::string cache_directory;
+  std::string device;  // model name
 };
 
 //   FAILED_PRECONDITION  attention is kCudnn and the library cannot be opened

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "proto/support/status.h"
 #include "worker/device/cuda/cuda_status.h"
 
@@ -20,7 +21,23 @@ std::uint8_t AlignmentOf(const Matrix& matrix) {
   return static_cast<std::uint8_t>(bits & (~bits + 1));
 }
 
+// Products from 2 GFLOP on: below, a launch costs about as much as the product.
+constexpr std::int64_t kWorthTiming = std::int64_t{1} << 30;
+constexpr int kProposals = 8;
+constexpr int kTimedRuns = 4;
+constexpr float kClearly = 0.985F;
+
 }  // namespace
+
+// Everything an algorithm depends on but whether the product adds to its output.
+std::string MatMulPlanner::ShapeOf(const Key& key) {
+  return absl::StrJoin(
+      {key.m, key.n, key.k, key.lda, key.ldb, key.ldo, std::int64_t{key.in_type},
+       std::int64_t{key.out_type}, std::int64_t{key.trans_a}, std::int64_t{key.trans_b},
+       std::int64_t{key.has_bias}, std::int64_t{key.align_a}, std::int64_t{key.align_b},
+       std::int64_t{key.align_out}},
+      ",");
+}
 
 std::size_t MatMulPlanner::KeyHash::operator()(const Key& key) const {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
@@ -34,19 +51,16 @@ std::size_t MatMulPlanner::KeyHash::operator()(const Key& key) const {
   return hash;
 }
 
-absl::StatusOr<std::unique_ptr<MatMulPlanner>> MatMulPlanner::Create(
-    std::span<std::byte> workspace, cudaStream_t workspace_stream) {
-  std::unique_ptr<MatMulPlanner> planner(new MatMulPlanner);
+absl::StatusOr<std::unique_ptr<MatMulPlanner>> MatMulPlanner::Create(const MatMulOptions& options) {
+  std::unique_ptr<MatMulPlanner> planner(new MatMulPlanner(options));
   FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtCreate(planner->handle_.receive()));
-  planner->workspace_ = workspace;
-  planner->workspace_stream_ = workspace_stream;
   return planner;
 }
 
 absl::Status MatMulPlanner::Run(cudaStream_t stream, const Matrix& a, Transpose trans_a,
                                 const Matrix& b, Transpose trans_b, const void* bias,
                                 const Matrix& out, bool accumulate) {
-  const bool has_workspace = stream == workspace_stream_;
+  const bool has_workspace = stream == options_.workspace_stream;
   const Key key{.m = out.rows,
                 .n = out.cols,
                 .k = trans_a == Transpose::kNo ? a.cols : a.rows,
@@ -63,25 +77,30 @@ absl::Status MatMulPlanner::Run(cudaStream_t stream, const Matrix& a, Transpose 
                 .align_a = AlignmentOf(a),
                 .align_b = AlignmentOf(b),
                 .align_out = AlignmentOf(out)};
-  ASSIGN_OR_RETURN(Plan * plan, FindOrMake(key));
-  if (bias != nullptr) {
+  const Call call{stream, b.data, a.data, out.data, bias, accumulate};
+  ASSIGN_OR_RETURN(Plan * plan, FindOrMake(key, call));
+  return Launch(*plan, call);
+}
+
+absl::Status MatMulPlanner::Launch(const Plan& plan, const Call& call) {
+  if (call.bias != nullptr) {
     FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulDescSetAttribute(
-        plan->descriptor.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)));
+        plan.descriptor.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias, sizeof(call.bias)));
   }
   const float one = 1;
-  const float beta = accumulate ? 1 : 0;
-  FSDP_RETURN_IF_CUBLAS_ERROR(
-      cublasLtMatmul(handle_.get(), plan->descriptor.get(), &one, b.data, plan->left.get(), a.data,
-                     plan->right.get(), &beta, out.data, plan->out.get(), out.data, plan->out.get(),
-                     &plan->algorithm, workspace_.data(), plan->workspace_bytes, stream));
+  const float beta = call.accumulate ? 1 : 0;
+  FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmul(
+      handle_.get(), plan.descriptor.get(), &one, call.left, plan.left.get(), call.right,
+      plan.right.get(), &beta, call.out, plan.out.get(), call.out, plan.out.get(), &plan.algorithm,
+      options_.workspace.data(), plan.workspace_bytes, call.stream));
   return absl::OkStatus();
 }
 
-absl::StatusOr<MatMulPlanner::Plan*> MatMulPlanner::FindOrMake(const Key& key) {
+absl::StatusOr<MatMulPlanner::Plan*> MatMulPlanner::FindOrMake(const Key& key, const Call& call) {
   if (auto found = plans_.find(key); found != plans_.end()) return found->second.get();
   auto plan = std::make_unique<Plan>();
   RETURN_IF_ERROR(Describe(key, *plan));
-  RETURN_IF_ERROR(Annotate(Choose(key, *plan),
+  RETURN_IF_ERROR(Annotate(Choose(key, call, *plan),
                            absl::StrFormat("matmul [%d,%d] x [%d,%d] of %s into %s", key.m, key.k,
                                            key.k, key.n, NameOf(static_cast<DType>(key.in_type)),
                                            NameOf(static_cast<DType>(key.out_type)))));
@@ -120,7 +139,8 @@ absl::Status MatMulPlanner::Describe(const Key& key, Plan& plan) {
   return layout(plan.out, out_type, false, key.n, key.m, key.ldo);
 }
 
-absl::Status MatMulPlanner::Choose(const Key& key, Plan& plan) {
+absl::StatusOr<MatMulPlanner::Proposals> MatMulPlanner::Propose(const Key& key, const Plan& plan,
+                                                                int most) {
   Preference preference;
   FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulPreferenceCreate(preference.receive()));
   const auto set = [&preference](cublasLtMatmulPreferenceAttributes_t attribute,
@@ -129,7 +149,7 @@ absl::Status MatMulPlanner::Choose(const Key& key, Plan& plan) {
         cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
         "cublasLtMatmulPreferenceSetAttribute");
   };
-  const std::uint64_t workspace_bytes = key.has_workspace ? workspace_.size() : 0;
+  const std::uint64_t workspace_bytes = key.has_workspace ? options_.workspace.size() : 0;
   const std::uint32_t align_left = key.align_b;
   const std::uint32_t align_right = key.align_a;
   const std::uint32_t align_out = key.align_out;
@@ -141,16 +161,74 @@ absl::Status MatMulPlanner::Choose(const Key& key, Plan& plan) {
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_right));
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_out));
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_out));
-  cublasLtMatmulHeuristicResult_t result;
+  Proposals proposals(static_cast<std::size_t>(most));
   int num_results = 0;
   FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulAlgoGetHeuristic(
       handle_.get(), plan.descriptor.get(), plan.left.get(), plan.right.get(), plan.out.get(),
-      plan.out.get(), preference.get(), 1, &result, &num_results));
-  if (num_results == 0) return CublasToStatus(CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm");
-  FSDP_RETURN_IF_CUBLAS_ERROR(result.state);
-  plan.algorithm = result.algo;
-  plan.workspace_bytes = result.workspaceSize;
-  return absl::OkStatus();
+      plan.out.get(), preference.get(), most, proposals.data(), &num_results));
+  proposals.resize(static_cast<std::size_t>(num_results));
+  if (proposals.empty()) return CublasToStatus(CUBLAS_STATUS_NOT_SUPPORTED, "no algorithm");
+  FSDP_RETURN_IF_CUBLAS_ERROR(proposals.front().state);
+  return proposals;
+}
+
+absl::Status MatMulPlanner::Choose(const Key& key, const Call& call, Plan& plan) {
+  const auto take = [&plan](const cublasLtMatmulAlgo_t& algorithm, std::size_t workspace_bytes) {
+    plan.algorithm = algorithm;
+    plan.workspace_bytes = workspace_bytes;
+    return absl::OkStatus();
+  };
+  const bool timed =
+      options_.time_algorithms && key.has_workspace && key.m * key.n * key.k >= kWorthTiming;
+  if (timed) {
+    // An algorithm of another build of the library is refused by its own check.
+    if (const auto known = cache_.Find(ShapeOf(key))) {
+      cublasLtMatmulHeuristicResult_t checked;
+      const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+          handle_.get(), plan.descriptor.get(), plan.left.get(), plan.right.get(), plan.out.get(),
+          plan.out.get(), &*known, &checked);
+      if (status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= options_.workspace.size()) {
+        return take(*known, checked.workspaceSize);
+      }
+    }
+  }
+  // Timing a product that adds to its output would add it several times.
+  const bool times = timed && !call.accumulate;
+  ASSIGN_OR_RETURN(const Proposals proposals, Propose(key, plan, times ? kProposals : 1));
+  if (!times) return take(proposals.front().algo, proposals.front().workspaceSize);
+  ASSIGN_OR_RETURN(const cublasLtMatmulHeuristicResult_t best, Fastest(proposals, call, plan));
+  cache_.Put(ShapeOf(key), best.algo);
+  return take(best.algo, best.workspaceSize);
+}
+
+absl::StatusOr<cublasLtMatmulHeuristicResult_t> MatMulPlanner::Fastest(const Proposals& proposals,
+                                                                       const Call& call,
+                                                                       Plan& plan) {
+  using EventHandle = UniqueHandle<cudaEvent_t, cudaEventDestroy>;
+  EventHandle begin;
+  EventHandle end;
+  FSDP_RETURN_IF_CUDA_ERROR(cudaEventCreate(begin.receive()));
+  FSDP_RETURN_IF_CUDA_ERROR(cudaEventCreate(end.receive()));
+  const cublasLtMatmulHeuristicResult_t* best = nullptr;
+  float shortest = 0;
+  for (const cublasLtMatmulHeuristicResult_t& proposal : proposals) {
+    if (proposal.state != CUBLAS_STATUS_SUCCESS) continue;
+    plan.algorithm = proposal.algo;
+    plan.workspace_bytes = proposal.workspaceSize;
+    RETURN_IF_ERROR(Launch(plan, call));
+    FSDP_RETURN_IF_CUDA_ERROR(cudaEventRecord(begin.get(), call.stream));
+    for (int i = 0; i < kTimedRuns; ++i) RETURN_IF_ERROR(Launch(plan, call));
+    FSDP_RETURN_IF_CUDA_ERROR(cudaEventRecord(end.get(), call.stream));
+    FSDP_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(end.get()));
+    float milliseconds = 0;
+    FSDP_RETURN_IF_CUDA_ERROR(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+    // Another one must be clearly faster than the library's own choice: it knows more than one run.
+    if (best == nullptr || milliseconds < shortest * kClearly) {
+      best = &proposal;
+      shortest = milliseconds;
+    }
+  }
+  return *best;
 }
 
 }  // namespace fsdp

@@ -2,8 +2,10 @@
 #define FSDPCTL_WORKER_DEVICE_CUDA_MATMUL_H_
 
 // Matrix products through cuBLASLt: bf16 and f32 operands, f32 accumulation, TF32 never used. One
-// plan per (shape, strides, types, alignment, epilogue) is found by the library's heuristic at the
-// first call and kept, so a step's matmuls cost one hash look-up on the host.
+// plan per (shape, strides, types, alignment, epilogue) is made at the first call and kept, so a
+// step's matmuls cost one hash look-up on the host. A large product's first call times what the
+// library's heuristic proposes, on the operands at hand, and remembers the fastest on disk; others
+// take the first proposal.
 //
 // Thread rule: one thread at a time.
 
@@ -13,20 +15,31 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/device/cuda/matmul_cache.h"
 #include "worker/device/cuda/unique_handle.h"
 #include "worker/device/ops.h"
 
 namespace fsdp {
 
+struct MatMulOptions {
+  // Used by products on `workspace_stream`; on other streams plans need none.
+  std::span<std::byte> workspace;
+  cudaStream_t workspace_stream = nullptr;
+  // False takes the heuristic's first proposal always: the same one in every run.
+  bool time_algorithms = true;
+  std::string cache_directory;  // empty: timed anew in every process
+  std::string device;           // model name, for the cache
+};
+
 class MatMulPlanner {
  public:
-  // `workspace` is used by products on `workspace_stream`; on other streams plans need none.
-  static absl::StatusOr<std::unique_ptr<MatMulPlanner>> Create(std::span<std::byte> workspace,
-                                                               cudaStream_t workspace_stream);
+  static absl::StatusOr<std::unique_ptr<MatMulPlanner>> Create(const MatMulOptions& options);
 
   // out (+)= op(a) op(b) + bias with validated, non-empty operands. `bias` may be null and has
   // out's dtype.
@@ -57,14 +70,31 @@ class MatMulPlanner {
     std::size_t workspace_bytes = 0;
   };
 
-  MatMulPlanner() = default;
-  absl::StatusOr<Plan*> FindOrMake(const Key& key);
-  absl::Status Describe(const Key& key, Plan& plan);
-  absl::Status Choose(const Key& key, Plan& plan);
+  using Proposals = std::vector<cublasLtMatmulHeuristicResult_t>;
+  // The operands of one call, as cuBLASLt takes them.
+  struct Call {
+    cudaStream_t stream;
+    const void *left, *right;
+    void* out;
+    const void* bias;
+    bool accumulate;
+  };
 
+  explicit MatMulPlanner(const MatMulOptions& options)
+      : options_(options), cache_(options.cache_directory, options.device) {}
+  static std::string ShapeOf(const Key& key);
+  absl::StatusOr<Plan*> FindOrMake(const Key& key, const Call& call);
+  absl::Status Describe(const Key& key, Plan& plan);
+  absl::StatusOr<Proposals> Propose(const Key& key, const Plan& plan, int most);
+  absl::Status Choose(const Key& key, const Call& call, Plan& plan);
+  // The fastest of `proposals` on the call's operands.
+  absl::StatusOr<cublasLtMatmulHeuristicResult_t> Fastest(const Proposals& proposals,
+                                                          const Call& call, Plan& plan);
+  absl::Status Launch(const Plan& plan, const Call& call);
+
+  const MatMulOptions options_;
+  MatMulCache cache_;
   UniqueHandle<cublasLtHandle_t, cublasLtDestroy> handle_;
-  std::span<std::byte> workspace_;
-  cudaStream_t workspace_stream_ = nullptr;
   std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans_;
 };
 
