@@ -266,6 +266,7 @@ void Coordinator::PlaceJob(JobRuntime& job, const Placement& placement) {
     const v1::DeviceInfo& device = worker.record.device();
     member.set_device(
         absl::StrCat(device.type() == v1::DEVICE_TYPE_CUDA ? "cuda:" : "cpu:", device.index()));
+    member.set_device_memory_bytes(device.memory_bytes());
     member.set_local_rank(on_host[worker.record.host()]++);
   }
   for (records::MemberRecord& member : members) {

@@ -279,13 +279,16 @@ void JobController::SendStart(int rank) {
   if (job().has_checkpoint()) *start->mutable_resume() = job().checkpoint();
   start->set_local_rank(self.local_rank());
   start->set_local_world_size(self.local_world_size());
+  std::int64_t memory_bytes = self.device_memory_bytes();
   for (const records::MemberRecord& peer : job_.record.members()) {
     v1::RankPeer* out_peer = start->add_peers();
     out_peer->set_rank(peer.rank());
     out_peer->set_worker("workers/" + peer.worker());
     out_peer->set_address(peer.address());
     out_peer->set_host(peer.host());
+    memory_bytes = std::min(memory_bytes, peer.device_memory_bytes());
   }
+  start->set_device_memory_bytes(memory_bytes);
 }
 
 void JobController::Commit() {

@@ -148,6 +148,11 @@ absl::StatusOr<v1::TrainerDone> RunLocalJob(const LocalRunOptions& options,
     *run.start.mutable_assignment() = assignment;
     run.start.mutable_assignment()->mutable_key()->set_rank(local.rank);
     run.start.mutable_assignment()->set_local_rank(local.rank);
+    // Devices of one machine are alike.
+    if (backend.local.memory_bytes) {
+      run.start.mutable_assignment()->set_device_memory_bytes(
+          backend.local.memory_bytes(local.device));
+    }
     run.print = Print;
     run.measure_ceilings = backend.measure_ceilings;
     run.marker = backend.marker;

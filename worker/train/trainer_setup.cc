@@ -137,8 +137,8 @@ absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& dev
     return absl::InvalidArgumentError(
         absl::StrFormat("rank %d is not one of %d", setup.rank(), setup.world_size()));
   }
-  ASSIGN_OR_RETURN(const PlanInput input,
-                   PlanInputFromJob(assignment.job(), setup.world_size(), 0));
+  ASSIGN_OR_RETURN(const PlanInput input, PlanInputFromJob(assignment.job(), setup.world_size(),
+                                                           assignment.device_memory_bytes()));
   ASSIGN_OR_RETURN(setup.plan, Engine::PlanFor(input, device));
   setup.optimizer = OptimizerFromSpec(setup.spec().optimizer());
   RETURN_IF_ERROR(WithCause(SetUpData(&setup), v1::FAILURE_CAUSE_DATA));

@@ -99,6 +99,19 @@ class JobControllerTest : public ::testing::Test {
   Effects effects_;
 };
 
+// `auto` recomputes what a device asks for; ranks that planned for their own would plan apart.
+TEST_F(JobControllerTest, EveryRankPlansForTheSmallestDevice) {
+  std::vector<records::MemberRecord> members(2);
+  members[0].set_device_memory_bytes(80);
+  members[1].set_rank(1);
+  members[1].set_device_memory_bytes(40);
+  Do([&](JobController& controller) { controller.Place(members); });
+  ASSERT_EQ(effects_.when_durable.size(), 2u);
+  for (const Outgoing& out : effects_.when_durable) {
+    EXPECT_EQ(out.message.start_rank().device_memory_bytes(), 40);
+  }
+}
+
 TEST_F(JobControllerTest, AHangIsDiagnosedThenAbortedNamingRankAndCollective) {
   Start(2);
   for (int second = 0; second <= 31; ++second) {

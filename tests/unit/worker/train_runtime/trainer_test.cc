@@ -179,6 +179,24 @@ TEST_F(TrainerTest, LimitsInTokensAndPassesBecomeSteps) {
   EXPECT_EQ(total([](v1::LimitSpec*) {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// What admission found to fit must be what the rank plans.
+TEST_F(TrainerTest, AutoRecomputesWhatTheDeviceAsksFor) {
+  const auto device = CreateCpuDevice({.num_threads = 1});
+  v1::StartRank assignment;
+  *assignment.mutable_job() = Job(1);
+  assignment.set_world_size(1);
+  const auto roomy = SetUpRank(assignment, **device);
+  ASSERT_TRUE(roomy.ok()) << roomy.status();
+  EXPECT_EQ(roomy->plan.input.recompute, v1::RECOMPUTE_POLICY_NONE);
+  assignment.set_device_memory_bytes(roomy->plan.total_bytes - 1);
+  const auto tight = SetUpRank(assignment, **device);
+  ASSERT_TRUE(tight.ok()) << tight.status();
+  EXPECT_NE(tight->plan.input.recompute, v1::RECOMPUTE_POLICY_NONE);
+  EXPECT_LT(tight->plan.total_bytes, roomy->plan.total_bytes);
+  assignment.set_device_memory_bytes(1 << 10);
+  EXPECT_TRUE(absl::IsResourceExhausted(SetUpRank(assignment, **device).status()));
+}
+
 TEST(TrainerErrors, CausesSurviveAndDecideTheExitCode) {
   const absl::Status status =
       WithCause(absl::NotFoundError("no file"), v1::FAILURE_CAUSE_CHECKPOINT);
