@@ -118,6 +118,7 @@ absl::StatusOr<SoloEngine> MakeSolo(const PlanInput& input, const OptimizerConfi
 
 std::vector<double> Losses(const RunResult& result) {
   std::vector<double> losses;
+  losses.reserve(result.steps.size());
   for (const StepResult& step : result.steps) losses.push_back(step.loss);
   return losses;
 }

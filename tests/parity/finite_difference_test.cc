@@ -17,7 +17,6 @@ namespace {
 using testing_support::GlobalBatch;
 using testing_support::MakeBatch;
 using testing_support::MakeSolo;
-using testing_support::Preset;
 using testing_support::RunOptions;
 
 ModelConfig TinyModel(const std::string& name) {
