@@ -195,6 +195,8 @@ class Coordinator {
   void CheckJobs(TimePoint now);
   void DeleteExpired(TimePoint now);
   void Schedule(TimePoint now);
+  // The jobs that wait or come back, in order; the first of them with their demands.
+  std::vector<QueuedDemand> CollectQueue(TimePoint now);
   void PlaceJob(JobRuntime& job, const Placement& placement);
   void WantSchedule();
 

@@ -183,35 +183,24 @@ void Coordinator::DeleteExpired(TimePoint now) {
   }
 }
 
-void Coordinator::Schedule(TimePoint now) {
-  schedule_wanted_ = false;
-  last_wait_reasons_ = now.mono;
-  wait_kinds_.clear();
+std::vector<QueuedDemand> Coordinator::CollectQueue(TimePoint now) {
   std::vector<QueuedDemand> queue;
   for (const JobId& id : unfinished_) {
     JobRuntime& job = *jobs_.at(id);
     Effects unused;
-    if (!JobController(job, options_, now, unused).WantsPlacement()) {
-      if (job.record.has_earliest_start()) {
-        ++wait_kinds_[{job.job().spec().spec().queue(), "backoff"}];
-      }
-      continue;
-    }
-    QueuedDemand& item = queue.emplace_back();
+    const JobController controller(job, options_, now, unused);
     const v1::JobSpec& spec = job.job().spec().spec();
+    const bool recovering = controller.ComesBack();
+    if (!recovering && !controller.WantsPlacement()) continue;
+    if (recovering && job.record.has_earliest_start()) ++wait_kinds_[{spec.queue(), "backoff"}];
+    QueuedDemand& item = queue.emplace_back();
     item.entry = {id, spec.queue(), spec.priority(), job.record.position()};
+    item.recovering = recovering;
   }
-  if (queue.empty()) return;
   std::sort(queue.begin(), queue.end(), [](const QueuedDemand& a, const QueuedDemand& b) {
     return GoesBefore(a.entry, b.entry);
   });
-  std::vector<QueueEntry> entries;
-  entries.reserve(queue.size());
-  for (const QueuedDemand& item : queue) entries.push_back(item.entry);
-  const std::vector<std::int32_t> positions = QueuePositions(entries);
-
-  const size_t num_looked_at = std::min(queue.size(), kMaxPlacedPerPass);
-  for (size_t i = 0; i < num_looked_at; ++i) {
+  for (size_t i = 0; i < std::min(queue.size(), kMaxPlacedPerPass); ++i) {
     const JobRuntime& job = *jobs_.at(queue[i].entry.job);
     Demand& demand = queue[i].demand;
     demand = DemandOf(job.job().spec().spec().resources());
@@ -222,10 +211,29 @@ void Coordinator::Schedule(TimePoint now) {
       demand.previous.emplace_back(member.worker());
     }
   }
-  queue.resize(num_looked_at);
+  return queue;
+}
+
+void Coordinator::Schedule(TimePoint now) {
+  schedule_wanted_ = false;
+  last_wait_reasons_ = now.mono;
+  wait_kinds_.clear();
+  std::vector<QueuedDemand> queue = CollectQueue(now);
+  std::vector<QueueEntry> entries;
+  entries.reserve(queue.size());
+  std::set<JobId> recovering;
+  for (const QueuedDemand& item : queue) {
+    entries.push_back(item.entry);
+    if (item.recovering) recovering.insert(item.entry.job);
+  }
+  if (recovering.size() == queue.size()) return;
+  const std::vector<std::int32_t> positions = QueuePositions(entries);
+
+  queue.resize(std::min(queue.size(), kMaxPlacedPerPass));
   const std::vector<QueueDecision> decisions =
       ScheduleQueue(std::move(queue), workers_.View(now.mono, options_.timing));
   for (size_t i = 0; i < entries.size(); ++i) {
+    if (recovering.contains(entries[i].job)) continue;
     JobRuntime& job = *jobs_.at(entries[i].job);
     if (i < decisions.size() && decisions[i].decision.placement) {
       PlaceJob(job, *decisions[i].decision.placement);

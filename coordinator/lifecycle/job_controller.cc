@@ -212,6 +212,19 @@ bool JobController::WantsPlacement() const {
          FromTimestamp(job_.record.earliest_start()) <= now_.wall;
 }
 
+bool JobController::ComesBack() const {
+  if (WantsPlacement()) return false;
+  switch (job_.record.intent()) {
+    case records::STOP_INTENT_UNSPECIFIED:
+      return job_.job().state() == v1::JOB_STATE_RECOVERING;
+    case records::STOP_INTENT_RESTART:
+    case records::STOP_INTENT_DRAIN:
+      return true;
+    default:
+      return false;
+  }
+}
+
 void JobController::Wait(const std::string& reason, std::int32_t queue_position) {
   if (job().reason() == reason && job().queue_position() == queue_position) return;
   job().set_reason(reason);

@@ -37,6 +37,9 @@ class JobController {
 
   // --- Scheduling
   [[nodiscard]] bool WantsPlacement() const;
+  // Will want placement without anybody's doing: its epoch is being torn down for another one, or
+  // it waits out its backoff. A job that is being cancelled or suspended will not.
+  [[nodiscard]] bool ComesBack() const;
   void Wait(const std::string& reason, std::int32_t queue_position);
   // Begins a new epoch on these workers, by rank.
   void Place(const std::vector<records::MemberRecord>& members);

@@ -188,6 +188,28 @@ std::string WaitReason(const Demand& demand, const ClusterView& view, bool beyon
   return reason + Holders(demand, view);
 }
 
+void Hold(ClusterView& view, const Placement& placement, const std::string& job) {
+  const std::set<WorkerId> taken(placement.begin(), placement.end());
+  for (WorkerView& worker : view.workers) {
+    if (taken.contains(worker.id)) worker.held_by = job;
+  }
+}
+
+// What a recovering job would get if its own workers were released.
+PlacementDecision PlaceWithOwn(const QueuedDemand& item, ClusterView view) {
+  const std::string job = absl::StrCat("jobs/", item.entry.job.value());
+  for (WorkerView& worker : view.workers) {
+    if (worker.held_by == job) worker.held_by.clear();
+  }
+  return PlaceGang(item.demand, view);
+}
+
+std::string BehindReason(const Demand& demand, const std::string& who) {
+  return absl::StrCat("needs ", demand.world_size(), " ", DeviceWord(demand.device),
+                      demand.world_size() == 1 ? " worker, which is" : " workers, which are",
+                      " free, but waits behind ", who);
+}
+
 }  // namespace
 
 Demand DemandOf(const v1::ResourceSpec& resources) {
@@ -220,31 +242,40 @@ std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, Cluste
   std::sort(queue.begin(), queue.end(), [](const QueuedDemand& a, const QueuedDemand& b) {
     return GoesBefore(a.entry, b.entry);
   });
-  std::map<WorkerId, WorkerView*> by_id;
-  for (WorkerView& worker : view.workers) by_id[worker.id] = &worker;
+  // `view` also counts as held what is kept for recovering jobs.
+  ClusterView unreserved = view;
   std::map<v1::DeviceType, std::string> blocked_by;
+  std::map<v1::DeviceType, std::string> reserved_for;
   std::vector<QueueDecision> decisions;
   for (const QueuedDemand& item : queue) {
-    QueueDecision& result = decisions.emplace_back();
-    result.job = item.entry.job;
-    result.decision = PlaceGang(item.demand, view);
-    const auto blocker = blocked_by.find(item.demand.device);
+    const std::string job = absl::StrCat("jobs/", item.entry.job.value());
+    const v1::DeviceType device = item.demand.device;
+    PlacementDecision& decision =
+        decisions.emplace_back(QueueDecision{item.entry.job, {}}).decision;
+    decision = item.recovering ? PlaceWithOwn(item, view) : PlaceGang(item.demand, view);
+    const auto blocker = blocked_by.find(device);
     if (blocker != blocked_by.end()) {
-      if (result.decision.placement) {
-        result.decision.reason =
-            absl::StrCat("needs ", item.demand.world_size(), " ", DeviceWord(item.demand.device),
-                         " workers, which are ", "free, but waits behind ", blocker->second);
-      }
-      result.decision.behind = true;
-      result.decision.placement.reset();
+      if (decision.placement) decision.reason = BehindReason(item.demand, blocker->second);
+      decision.behind = true;
+      decision.placement.reset();
       continue;
     }
-    if (result.decision.placement) {
-      for (const WorkerId& id : *result.decision.placement) {
-        by_id.at(id)->held_by = absl::StrCat("jobs/", item.entry.job.value());
+    if (decision.placement) {
+      Hold(view, *decision.placement, job);
+      if (item.recovering) {
+        reserved_for.emplace(device, job + ", which is recovering");
+        decision.placement.reset();
+      } else {
+        Hold(unreserved, *decision.placement, job);
       }
-    } else if (!result.decision.beyond_capacity) {
-      blocked_by[item.demand.device] = absl::StrCat("jobs/", item.entry.job.value());
+      continue;
+    }
+    if (decision.beyond_capacity) continue;
+    blocked_by[device] = item.recovering ? job + ", which is recovering" : job;
+    const auto reserver = reserved_for.find(device);
+    if (reserver != reserved_for.end() && PlaceGang(item.demand, unreserved).placement) {
+      decision.reason = BehindReason(item.demand, reserver->second);
+      decision.behind = true;
     }
   }
   return decisions;

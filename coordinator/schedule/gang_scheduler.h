@@ -71,11 +71,17 @@ struct QueueDecision {
 struct QueuedDemand {
   QueueEntry entry;
   Demand demand;
+  // It comes back, but cannot be placed yet: its epoch is still being torn down, or it waits out
+  // its backoff. Keeps its place in the queue.
+  bool recovering = false;
 };
 
 // Walks the queue in order and places what fits, taking the workers out of the view as it goes. A
 // job that has to wait holds back later jobs of the same device type, so that a large gang is not
 // starved by small ones; one that the cluster cannot hold at all does not.
+// A recovering job is not placed. What it will need is kept from later jobs: its last workers where
+// they are free or its own, others in place of those that are not; when these are too few, it holds
+// back later jobs as one that waits.
 std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, ClusterView view);
 
 }  // namespace fsdp::coordinator

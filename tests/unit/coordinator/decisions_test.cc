@@ -251,6 +251,54 @@ TEST(GangSchedulerTest, AJobThatTheClusterCannotHoldBlocksNobody) {
   EXPECT_TRUE(decisions[1].decision.placement);
 }
 
+QueuedDemand Recovering(QueuedDemand item, const std::vector<std::string>& previous) {
+  item.recovering = true;
+  for (const std::string& id : previous) item.demand.previous.emplace_back(id);
+  return item;
+}
+
+// Seen: a trainer of `old` was killed, three of its four workers came free first, and `later` took
+// them until its end.
+TEST(GangSchedulerTest, WhatARecoveringJobGivesBackIsNotForTheJobBehindIt) {
+  ClusterView view = Cluster({{"a", 4}});
+  view.workers[2].held_by = "jobs/old";
+  const QueuedDemand old = Recovering(Queued("old", 0, 1, 4), {"a:0", "a:1", "a:2", "a:3"});
+  const auto decisions = ScheduleQueue({Queued("later", 0, 2, 3), old}, view);
+  ASSERT_EQ(decisions.size(), 2u);
+  EXPECT_EQ(decisions[0].job, JobId("old"));
+  EXPECT_FALSE(decisions[0].decision.placement);
+  EXPECT_FALSE(decisions[1].decision.placement);
+  EXPECT_TRUE(decisions[1].decision.behind);
+  EXPECT_EQ(decisions[1].decision.reason,
+            "needs 3 cpu workers, which are free, but waits behind jobs/old, which is recovering");
+  // A higher priority goes first all the same.
+  EXPECT_EQ(Names(ScheduleQueue({Queued("urgent", 1, 2, 3), old}, view)[0].decision).size(), 3u);
+}
+
+TEST(GangSchedulerTest, AJobBehindARecoveringOneTakesWhatThatDoesNotNeed) {
+  ClusterView view = Cluster({{"a", 6}});
+  view.workers[1].held_by = "jobs/old";
+  const QueuedDemand old = Recovering(Queued("old", 0, 1, 4), {"a:0", "a:1", "a:2", "a:3"});
+  EXPECT_THAT(Names(ScheduleQueue({old, Queued("later", 0, 2, 2)}, view)[1].decision),
+              ElementsAre("a:4", "a:5"));
+  EXPECT_FALSE(ScheduleQueue({old, Queued("later", 0, 2, 3)}, view)[1].decision.placement);
+  // One of its workers is lost: it needs another in its place.
+  view.workers[3].placeable = false;
+  EXPECT_FALSE(ScheduleQueue({old, Queued("later", 0, 2, 2)}, view)[1].decision.placement);
+  EXPECT_EQ(Names(ScheduleQueue({old, Queued("later", 0, 2, 1)}, view)[1].decision).size(), 1u);
+}
+
+TEST(GangSchedulerTest, ARecoveringJobThatLacksWorkersWaitsLikeAnyOtherUnlessItIsBeyondCapacity) {
+  ClusterView view = Cluster({{"a", 4}});
+  view.workers[3].placeable = false;
+  const QueuedDemand old = Recovering(Queued("old", 0, 1, 4), {"a:0", "a:1", "a:2", "a:3"});
+  const auto waiting = ScheduleQueue({old, Queued("later", 0, 2, 3)}, view);
+  EXPECT_FALSE(waiting[1].decision.placement);
+  EXPECT_THAT(waiting[1].decision.reason, HasSubstr("waits behind jobs/old, which is recovering"));
+  view.workers[3].capacity = false;
+  EXPECT_TRUE(ScheduleQueue({old, Queued("later", 0, 2, 3)}, view)[1].decision.placement);
+}
+
 // --- liveness
 
 TEST(LivenessTest, SilenceIsSuspectThenLostAndAClosedStreamIsEvidence) {

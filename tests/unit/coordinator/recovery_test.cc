@@ -36,6 +36,10 @@ class RecoveryTest : public ServiceTest {
     }
   }
 
+  static bool HasSubstrIn(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+
   static v1::Job Succeeded(const v1::Job& job) {
     EXPECT_EQ(job.result().steps(), 6);
     return job;
@@ -59,6 +63,56 @@ TEST_F(RecoveryTest, AKilledRankStopsAllAndTheNextEpochStartsFromTheCheckpoint) 
   ExpectOrderedSteps(Metrics(name));
   // No backoff: the failure came after progress.
   EXPECT_EQ(server_->counters().Value("fsdp_job_restarts_total", "rank_died"), 1);
+}
+
+// Three of the four workers come free while the fourth rank is slow to die: they are not for the
+// younger job.
+TEST_F(RecoveryTest, ARecoveringJobKeepsItsPlaceBeforeAYoungerOneThatWouldFit) {
+  gate_.AllowUpTo(3);
+  AddWorkers(4);
+  const std::string older = Submit(SmallJob(4, 6));
+  WaitForStep(older, 3);
+  v1::TrainingJob spec = SmallJob(3, 6);
+  spec.mutable_spec()->mutable_train()->set_global_batch(12);
+  const std::string younger = Submit(spec);
+  Eventually([&] { return HasSubstrIn(Get(younger).reason(), "0 free of 4"); }, "it waits");
+  workers_[3]->BeginDying();
+  workers_[0]->KillRank(9);
+  const std::string why = absl::StrCat("waits behind ", older, ", which is recovering");
+  Eventually([&] { return HasSubstrIn(Get(younger).reason(), why); }, "it waits behind");
+  EXPECT_EQ(Get(older).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(Get(younger).state(), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(Get(younger).epoch(), 0);
+  workers_[3]->KillRank(9);
+  EXPECT_EQ(WaitForJob(older, [](const v1::Job& job) { return job.epoch() == 2; }).epoch(), 2);
+  EXPECT_EQ(Get(younger).epoch(), 0);
+  gate_.Open();
+  Succeeded(WaitForState(older, v1::JOB_STATE_SUCCEEDED));
+  Succeeded(WaitForState(younger, v1::JOB_STATE_SUCCEEDED));
+}
+
+TEST_F(RecoveryTest, AJobThatIsCancelledWhileItRecoversKeepsNothing) {
+  gate_.AllowUpTo(3);
+  AddWorkers(4);
+  const std::string older = Submit(SmallJob(4, 6));
+  WaitForStep(older, 3);
+  v1::TrainingJob spec = SmallJob(3, 6);
+  spec.mutable_spec()->mutable_train()->set_global_batch(12);
+  const std::string younger = Submit(spec);
+  workers_[3]->BeginDying();
+  workers_[0]->KillRank(9);
+  WaitForState(older, v1::JOB_STATE_RECOVERING);
+  grpc::ClientContext context;
+  v1::CancelJobRequest request;
+  request.set_name(older);
+  v1::CancelJobResponse response;
+  ASSERT_TRUE(jobs_->CancelJob(&context, request, &response).ok());
+  WaitForJob(younger, [](const v1::Job& job) { return job.epoch() == 1; });
+  EXPECT_EQ(Get(older).state(), v1::JOB_STATE_CANCELLING);
+  gate_.Open();
+  Succeeded(WaitForState(younger, v1::JOB_STATE_SUCCEEDED));
+  workers_[3]->KillRank(9);
+  WaitForState(older, v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(RecoveryTest, AnErrorExitIsTheUsersAndFailsTheJobWithItsLastLines) {
