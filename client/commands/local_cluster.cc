@@ -288,7 +288,10 @@ absl::StatusOr<LocalAddresses> LocalCluster::Start() {
 
 absl::Status LocalCluster::Supervise() {
   RETURN_IF_ERROR(CheckProcess(coordinator_));
-  return CheckProcess(workers_);
+  RETURN_IF_ERROR(CheckProcess(workers_));
+  // A killed daemon's trainer comes to us.
+  ReapInherited();
+  return absl::OkStatus();
 }
 
 void LocalCluster::Stop() {

@@ -61,7 +61,8 @@ class LocalCluster {
   //   CANCELLED          interrupted
   absl::StatusOr<LocalAddresses> Start();
 
-  // Starts again what has died since the last call; call it a few times a second.
+  // Starts again what has died since the last call, and reaps what the dead left; call it a few
+  // times a second.
   //   ABORTED            as Start
   absl::Status Supervise();
 

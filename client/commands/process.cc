@@ -75,6 +75,12 @@ std::set<pid_t> Children() {
   return children;
 }
 
+// Children started here whose end nobody has read yet.
+std::set<pid_t>& OwnChildren() {
+  static std::set<pid_t> pids;
+  return pids;
+}
+
 }  // namespace
 
 absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
@@ -114,6 +120,7 @@ absl::StatusOr<Child> Child::Start(const ChildOptions& options) {
     return ErrnoToStatus(exec_error, absl::StrCat("cannot run ", options.command[0]));
   }
   if (options.own_group) setpgid(pid, pid);
+  OwnChildren().insert(pid);
   return Child(pid, options.own_group);
 }
 
@@ -123,6 +130,7 @@ std::optional<int> Child::Poll() {
   const pid_t ended = waitpid(pid_, &status, WNOHANG);
   if (ended == pid_) wait_status_ = status;
   if (ended < 0 && errno == ECHILD) wait_status_ = 0;
+  if (wait_status_.has_value()) OwnChildren().erase(pid_);
   return wait_status_;
 }
 
@@ -152,6 +160,17 @@ std::string DescribeWaitStatus(int wait_status) {
 }
 
 void BecomeReaper() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+void ReapInherited() {
+  for (;;) {
+    siginfo_t info{};
+    // Looks without taking: the wait status of a child of ours is its Child's to read.
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    // It hides those behind it only until its Child is polled.
+    if (OwnChildren().contains(info.si_pid)) return;
+    waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+}
 
 void KillDescendants() {
   // A killed child's own children become ours, one level at a time.

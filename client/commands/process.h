@@ -51,8 +51,12 @@ int ShellExitCode(int wait_status);
 // "exited with 3", "killed by signal 9".
 std::string DescribeWaitStatus(int wait_status);
 
-// Makes orphaned grandchildren ours, so that KillDescendants finds them.
+// Makes orphaned grandchildren ours, so that KillDescendants finds them; ReapInherited is then due
+// a few times a second.
 void BecomeReaper();
+// Reaps the inherited children that have ended, which would stay zombies. The end of a Child is
+// left to its Poll.
+void ReapInherited();
 // SIGKILL to whatever still descends from us, until nothing does (at most a few seconds).
 void KillDescendants();
 

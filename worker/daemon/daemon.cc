@@ -27,25 +27,26 @@ namespace fsdp::daemon {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
-// A killed process is gone within milliseconds, unless the kernel holds it (a GPU's memory being
-// freed).
-constexpr int kLeftoverWaitTicks = 100;
-
 // How long a driver may take to free a dead process's memory.
 constexpr absl::Duration kMemoryReleaseTime = absl::Seconds(3);
 
-// Waits for the process that `marker` names to be gone, killing it. False: it is still there.
-bool EndLeftover(const RankMarker& marker) {
+// Kills the process that `marker` names. True: it is gone.
+bool KillLeftover(const RankMarker& marker) {
   const pid_t pid = marker.rank().pid();
-  if (pid <= 0) return true;
-  for (int i = 0; i < kLeftoverWaitTicks; ++i) {
-    const absl::StatusOr<std::int64_t> ticks = ProcessStartTicks(pid);
-    if (!ticks.ok() || *ticks != marker.start_ticks()) return true;
-    LOG_WARNING("killing the trainer of the daemon's previous life, pid %d", pid);
-    ::kill(-pid, SIGKILL);
+  if (pid <= 0 || !ProcessLives(pid, marker.start_ticks())) return true;
+  LOG_WARNING("killing the trainer of the daemon's previous life, pid %d", pid);
+  ::kill(-pid, SIGKILL);
+  return false;
+}
+
+// Waits for the process that `marker` names to be gone, killing it. False: it is still there.
+bool EndLeftover(const RankMarker& marker, absl::Duration wait) {
+  const MonotonicTime give_up = Clock::Real().Now() + wait;
+  while (!KillLeftover(marker)) {
+    if (Clock::Real().Now() >= give_up) return false;
     std::this_thread::sleep_for(kTick / 2);
   }
-  return false;
+  return true;
 }
 
 }  // namespace
@@ -154,6 +155,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     while (!(stop_requested_ && supervisor_->idle()) && !(replaced_ && supervisor_->idle())) {
       events_.RunFor(kTick);
       supervisor_->Tick();
+      LookAtLeftover();
       PublishStats();
     }
     agent_.Shutdown(stop_reason_, replaced_ ? absl::ZeroDuration() : options_.flush_timeout);
@@ -268,14 +270,36 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     const absl::StatusOr<std::string> bytes = ReadFile(marker_path_);
     RankMarker marker;
     if (!bytes.ok() || !marker.ParseFromString(*bytes)) return;
-    if (!EndLeftover(marker)) {
-      LOG_ERROR("the trainer of the daemon's previous life does not die, pid %d",
-                marker.rank().pid());
+    if (EndLeftover(marker, options_.leftover_wait)) return ReportLeftoverEnd(marker);
+    LOG_ERROR("the trainer of the daemon's previous life does not die, pid %d",
+              marker.rank().pid());
+    leftover_ = marker;
+    next_leftover_look_ = Clock::Real().Now() + options_.leftover_poll;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    leftover_reason_ = absl::StrCat("process ", marker.rank().pid(),
+                                    " of an earlier rank has not died of SIGKILL yet; the worker "
+                                    "waits for it; if it stays, restart the host");
+  }
+
+  // A process that the kernel held may go later.
+  void LookAtLeftover() {
+    if (!leftover_ || Clock::Real().Now() < next_leftover_look_) return;
+    next_leftover_look_ = Clock::Real().Now() + options_.leftover_poll;
+    if (!KillLeftover(*leftover_)) return;
+    LOG_INFO("the trainer of the daemon's previous life is gone, pid %d", leftover_->rank().pid());
+    ReportLeftoverEnd(*leftover_);
+    leftover_.reset();
+    {
       const std::lock_guard<std::mutex> lock(mutex_);
-      leftover_reason_ = absl::StrCat("process ", marker.rank().pid(),
-                                      " of an earlier rank cannot be killed; restart the host");
-      return;
+      leftover_reason_.clear();
+      // The driver may still free its memory.
+      if (!rank_active_) idle_since_ = Clock::Real().Now();
     }
+    agent_.NotifySpool();
+    agent_.BeatNow();
+  }
+
+  void ReportLeftoverEnd(const RankMarker& marker) {
     v1::Report report;
     *report.mutable_key() = marker.rank().key();
     *report.mutable_time() = ToTimestamp(absl::Now());
@@ -284,7 +308,9 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     report.mutable_exited()->add_last_lines(
         "the worker daemon died, and the trainer was killed with it");
     spool_->Append(std::move(report));
-    ::unlink(marker_path_.c_str());
+    // Since then the file may have become that of a rank of this life.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!rank_active_) ::unlink(marker_path_.c_str());
   }
 
   // A thread of its own: a driver with a sick GPU may let its callers wait for minutes.
@@ -383,6 +409,9 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   bool stop_requested_ = false;
   std::string stop_reason_;
   std::optional<absl::Status> replaced_;
+  // What a previous life left running and does not die.
+  std::optional<RankMarker> leftover_;
+  MonotonicTime next_leftover_look_;
 
   Agent agent_;
   std::unique_ptr<Supervisor> supervisor_;

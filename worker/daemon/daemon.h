@@ -37,6 +37,11 @@ class Daemon {
     bool share_device = false;
     // SIGTERM to this process: how long the spool may take to drain at the end.
     absl::Duration flush_timeout = absl::Seconds(5);
+    // How long the start waits for a killed trainer of the daemon's previous life. It is gone
+    // within milliseconds, unless the kernel holds it (a GPU's memory being freed).
+    absl::Duration leftover_wait = absl::Seconds(5);
+    // How often one that is still there, which makes the worker unplaceable, is looked at again.
+    absl::Duration leftover_poll = absl::Seconds(2);
     // How often an idle device is looked at.
     absl::Duration device_poll = absl::Seconds(5);
     Agent::Options agent;

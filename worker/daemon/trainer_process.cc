@@ -350,10 +350,14 @@ absl::StatusOr<std::vector<std::string>> ReadStat(pid_t pid) {
   return fields;
 }
 
+bool HasEnded(const std::vector<std::string>& fields) {
+  return fields[0] == "Z" || fields[0] == "X";
+}
+
 bool LooksEnding(pid_t pid) {
   const absl::StatusOr<std::vector<std::string>> fields = ReadStat(pid);
   if (!fields.ok()) return absl::IsNotFound(fields.status());
-  if ((*fields)[0] == "Z" || (*fields)[0] == "X") return true;
+  if (HasEnded(*fields)) return true;
   // Of linux/sched.h: the process gets ready to end; a signal ends it.
   constexpr std::uint64_t kExiting = 0x4;
   constexpr std::uint64_t kSignaled = 0x400;
@@ -366,16 +370,32 @@ bool LooksEnding(pid_t pid) {
          (pending & (std::uint64_t{1} << (SIGKILL - 1))) != 0;
 }
 
-}  // namespace
-
-absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> fields, ReadStat(pid));
+absl::StatusOr<std::int64_t> StartTicks(pid_t pid, const std::vector<std::string>& fields) {
   // Field 22 of the file.
   std::int64_t ticks = 0;
   if (!absl::SimpleAtoi(fields[22 - 3], &ticks)) {
     return absl::InternalError(absl::StrCat("start time '", fields[22 - 3], "' of pid ", pid));
   }
   return ticks;
+}
+
+}  // namespace
+
+absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> fields, ReadStat(pid));
+  return StartTicks(pid, fields);
+}
+
+bool ProcessLives(pid_t pid, std::int64_t start_ticks) {
+  // One reading, so that the start time and the state are of the same process.
+  const absl::StatusOr<std::vector<std::string>> fields = ReadStat(pid);
+  if (!fields.ok()) return !absl::IsNotFound(fields.status());
+  const absl::StatusOr<std::int64_t> ticks = StartTicks(pid, *fields);
+  if (ticks.ok() && *ticks != start_ticks) return false;
+  // The state is the first thread's, which may have ended before the others: field 20 counts them.
+  std::int64_t num_threads = 0;
+  return !HasEnded(*fields) ||
+         (absl::SimpleAtoi((*fields)[20 - 3], &num_threads) && num_threads > 1);
 }
 
 absl::StatusOr<char> ProcessState(pid_t pid) {

@@ -80,6 +80,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> StartTrainer(const TrainerOptions& opti
 //   NOT_FOUND  there is none
 absl::StatusOr<std::int64_t> ProcessStartTicks(pid_t pid);
 
+// Whether the process that `pid` and `start_ticks` name is there and has a thread that has not
+// ended. A zombie, which only waits for its parent to read its end, does not live: it holds no
+// memory and no device. True when that cannot be known.
+bool ProcessLives(pid_t pid, std::int64_t start_ticks);
+
 // The kernel's letter for what process `pid` does: R runs, S sleeps, D waits in the kernel and
 // cannot be interrupted, T is stopped by a signal, Z has ended.
 //   NOT_FOUND  there is none

@@ -1,6 +1,8 @@
 // The daemon when its coordinator, its stream, its epoch or its own life ends.
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <map>
 #include <memory>
@@ -8,9 +10,13 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/worker/daemon/daemon_fixture.h"
+#include "worker/daemon/daemon_link.pb.h"
+#include "worker/daemon/files.h"
+#include "worker/daemon/trainer_process.h"
 
 namespace fsdp::daemon {
 namespace {
@@ -170,6 +176,35 @@ TEST_F(DaemonTest, ReportsOfThePreviousLifeAreDelivered) {
   const v1::RankExited again = WaitForExit();
   EXPECT_EQ(again.exit_code(), 4);
   EXPECT_EQ(again.SerializeAsString(), first.SerializeAsString());
+}
+
+// Not the leader of a group, so the daemon's SIGKILL to the group misses it, as one that the kernel
+// holds would not die of it.
+TEST_F(DaemonTest, ALeftoverThatDiesLaterMakesTheWorkerPlaceableAgain) {
+  options_.leftover_wait = absl::Milliseconds(50);
+  options_.leftover_poll = absl::Milliseconds(20);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (;;) ::pause();
+  }
+  RankMarker marker;
+  marker.mutable_rank()->set_pid(pid);
+  marker.mutable_rank()->set_step(7);
+  *marker.mutable_rank()->mutable_key() = StartRank("").start_rank().key();
+  marker.set_start_ticks(ProcessStartTicks(pid).value());
+  const std::string path = dir_.path() + "/w0/rank";
+  ASSERT_TRUE(MakeDirectories(dir_.path() + "/w0").ok());
+  ASSERT_TRUE(WriteFileAtomically(path, marker.SerializeAsString()).ok());
+
+  EXPECT_THAT(StartAndGreet().unplaceable_reason(), HasSubstr(absl::StrCat("process ", pid)));
+  ::kill(pid, SIGKILL);
+  // Nobody reaps it: a zombie is gone too.
+  EXPECT_EQ(WaitForExit().last_step(), 7);
+  EXPECT_TRUE(coordinator_->WaitForMessage([](const auto& m) {
+    return m.has_heartbeat() && m.heartbeat().unplaceable_reason().empty();
+  }));
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+  ::waitpid(pid, nullptr, 0);
 }
 
 TEST_F(DaemonTest, AStopSavesFlushesAndSaysGoodbye) {

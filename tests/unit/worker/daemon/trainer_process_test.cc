@@ -1,6 +1,7 @@
 #include "worker/daemon/trainer_process.h"
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -238,6 +240,44 @@ TEST_F(TrainerProcessTest, AMissingExecutableIsNamed) {
 TEST_F(TrainerProcessTest, StartTicksNameTheProcess) {
   EXPECT_GT(ProcessStartTicks(::getpid()).value(), 0);
   EXPECT_TRUE(absl::IsNotFound(ProcessStartTicks(0x7fffffff).status()));
+}
+
+TEST_F(TrainerProcessTest, AZombieDoesNotLive) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    for (;;) ::pause();
+  }
+  const std::int64_t ticks = ProcessStartTicks(pid).value();
+  EXPECT_TRUE(ProcessLives(pid, ticks));
+  // The number is another process's.
+  EXPECT_FALSE(ProcessLives(pid, ticks - 1));
+  ::kill(pid, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, pid, &info, WEXITED | WNOWAIT), 0);
+  // Nobody has reaped it: it still has its number and its start time.
+  EXPECT_EQ(ProcessStartTicks(pid).value(), ticks);
+  EXPECT_FALSE(ProcessLives(pid, ticks));
+  ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+  EXPECT_FALSE(ProcessLives(pid, ticks));
+}
+
+// The state in /proc is the first thread's.
+TEST_F(TrainerProcessTest, AProcessWhoseFirstThreadHasEndedLives) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    std::thread([] {
+      for (;;) ::pause();
+    }).detach();
+    ::syscall(SYS_exit, 0);
+  }
+  const std::int64_t ticks = ProcessStartTicks(pid).value();
+  EXPECT_TRUE(recorder_.WaitFor([&] { return ProcessState(pid).value() == 'Z'; }));
+  EXPECT_TRUE(ProcessLives(pid, ticks));
+  ::kill(pid, SIGKILL);
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, pid, &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(ProcessLives(pid, ticks));
+  ::waitpid(pid, nullptr, 0);
 }
 
 // PR_SET_PDEATHSIG: the trainer of a daemon that is killed dies at once, though it ignores the
