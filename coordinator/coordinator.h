@@ -188,6 +188,9 @@ class Coordinator {
   // A worker's cordon has changed: to disk, to the caller, to the scheduler.
   void StoreCordon(const WorkerEntry& worker, WorkerDone done);
 
+  // If the process itself stood still since the last tick, nobody is to blame for what it did not
+  // hear. Whatever comes first on waking, a tick or a message, notices.
+  void NoticeOwnPause(TimePoint now);
   void CheckWorkers(TimePoint now);
   void ForgetWorkers(TimePoint now);
   // Does an epoch that is not over have it as a member?

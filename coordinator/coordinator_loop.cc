@@ -67,17 +67,25 @@ absl::Status Coordinator::CheckServing() const {
   return Draining();
 }
 
+void Coordinator::NoticeOwnPause(TimePoint now) {
+  if (!last_tick_ || now.mono - *last_tick_ <= kOwnPause) return;
+  const absl::Duration pause = now.mono - *last_tick_;
+  last_tick_ = now.mono;
+  LOG_WARNING("the coordinator stood still for %s", absl::FormatDuration(pause));
+  for (auto& [id, worker] : workers_.entries()) {
+    worker.facts.heard = std::min(worker.facts.heard + pause, now.mono);
+    worker.facts.disconnected = std::min(worker.facts.disconnected + pause, now.mono);
+  }
+  for (const JobId& id : unfinished_) {
+    Effects none;
+    JobController(*jobs_.at(id), options_, now, none).OnStoodStill(pause);
+  }
+}
+
 void Coordinator::Tick() {
   const std::lock_guard lock(mutex_);
   const TimePoint now = Now();
-  if (last_tick_ && now.mono - *last_tick_ > kOwnPause) {
-    const absl::Duration pause = now.mono - *last_tick_;
-    LOG_WARNING("the coordinator stood still for %s", absl::FormatDuration(pause));
-    for (auto& [id, worker] : workers_.entries()) {
-      worker.facts.heard = worker.facts.heard + pause;
-      worker.facts.disconnected = worker.facts.disconnected + pause;
-    }
-  }
+  NoticeOwnPause(now);
   last_tick_ = now.mono;
   CheckWorkers(now);
   CheckJobs(now);

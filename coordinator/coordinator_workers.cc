@@ -38,6 +38,7 @@ absl::StatusOr<Coordinator::Session> Coordinator::OnHello(const v1::WorkerHello&
                                                           std::shared_ptr<WorkerSink> sink) {
   const std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckServing());
+  NoticeOwnPause(Now());
   RETURN_IF_ERROR(workers_.CheckHello(hello));
   const WorkerId id = WorkerIdFromName(hello.worker());
   if (WorkerEntry* known = workers_.Find(id); known != nullptr) {
@@ -131,6 +132,7 @@ JobRuntime* Coordinator::LiveJob(const WorkerEntry& worker, const v1::EpochKey& 
 absl::Status Coordinator::OnMessage(const Session& session, const v1::ConnectRequest& message) {
   const std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(CheckServing());
+  NoticeOwnPause(Now());
   WorkerEntry* worker = workers_.Find(session.worker);
   if (worker == nullptr || worker->session != session.number || worker->sink == nullptr) {
     return StreamReplaced(session.worker.value());

@@ -70,6 +70,9 @@ class JobController {
 
   // Deadlines: join, stop, run time, hangs.
   void OnTick();
+  // The coordinator itself did nothing for `pause`: no deadline but the user's run time goes on
+  // for that, and no rank is judged by what it said before. Has no effects.
+  void OnStoodStill(absl::Duration pause);
 
  private:
   struct Blame {

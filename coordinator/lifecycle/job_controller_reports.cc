@@ -141,6 +141,8 @@ void JobController::KeepNewestCheckpoints() {
   const v1::CheckpointSpec& spec = job().spec().spec().checkpoint();
   const int keep = spec.has_keep_last() ? spec.keep_last() : kDefaultKeepLast;
   if (keep == 0) return;
+  // A burst of admissions must not push out the only checkpoint that is on disk.
+  if (job_.backlog_until && now_.mono < *job_.backlog_until) return;
   const v1::CheckpointInfo* best = nullptr;
   for (const v1::CheckpointInfo& checkpoint : job_.checkpoints) {
     if (checkpoint.has_validation_loss() &&
@@ -245,8 +247,9 @@ void JobController::OnPulse(int rank, const v1::RankPulse& pulse) {
   LiveRank& live = job_.live[rank];
   live.idle_since.reset();
   std::string bytes = pulse.SerializeAsString();
-  if (!live.pulse || bytes != live.pulse_bytes) {
+  if (!live.pulse || live.pulse_outdated || bytes != live.pulse_bytes) {
     live.pulse = RankPulseView{pulse, now_.mono};
+    live.pulse_outdated = false;
     live.pulse_bytes = std::move(bytes);
   }
   v1::RankStatus& of_rank = status(rank);

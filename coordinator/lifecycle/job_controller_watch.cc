@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kDefaultJoinTimeoutSeconds = 120;
 // A kill that was not answered is repeated.
 constexpr absl::Duration kKillRepeat = absl::Seconds(10);
+// After the coordinator stood still: for so long what it is told may be of before.
+constexpr absl::Duration kBacklogPatience = absl::Seconds(10);
 
 }  // namespace
 
@@ -108,6 +110,20 @@ void JobController::OnTick() {
   CheckLinger();
 }
 
+void JobController::OnStoodStill(absl::Duration pause) {
+  // What was heard between waking and noticing is not moved beyond now.
+  const auto shift = [&](MonotonicTime& time) { time = std::min(time + pause, now_.mono); };
+  shift(job_.placed);
+  job_.progressed = now_.mono;
+  if (job_.first_finish) shift(*job_.first_finish);
+  for (LiveRank& live : job_.live) {
+    if (live.stop_sent) shift(*live.stop_sent);
+    live.idle_since.reset();
+    live.pulse_outdated = live.pulse.has_value();
+  }
+  job_.backlog_until = now_.mono + kBacklogPatience;
+}
+
 void JobController::CheckJoinDeadline() {
   if (job_.record.phase() != records::EPOCH_PHASE_FORMING) return;
   const v1::LimitSpec& limits = job().spec().spec().limits();
@@ -171,7 +187,11 @@ void JobController::CheckRunTime() {
 void JobController::CheckHanging() {
   if (job_.record.phase() != records::EPOCH_PHASE_LIVE || job_.first_finish) return;
   HangFacts facts;
-  for (const LiveRank& live : job_.live) facts.ranks.push_back(live.pulse);
+  for (const LiveRank& live : job_.live) {
+    // It speaks again within a heartbeat; a worker that never does is lost, not hanging.
+    if (live.pulse_outdated) return;
+    facts.ranks.push_back(live.pulse);
+  }
   facts.first_step = job_.first_step;
   facts.progressed = job_.progressed;
   const v1::LimitSpec& limits = job().spec().spec().limits();

@@ -26,6 +26,8 @@ struct TimePoint {
 struct LiveRank {
   std::optional<RankPulseView> pulse;
   std::string pulse_bytes;
+  // The coordinator stood still since: it says nothing about now.
+  bool pulse_outdated = false;
   // The first failure it reported itself.
   std::optional<v1::RankFailure> failure;
   std::optional<MonotonicTime> stop_sent;
@@ -49,6 +51,9 @@ struct JobRuntime {
   MonotonicTime progressed;
   std::optional<MonotonicTime> first_finish;
   std::int64_t first_step = 0;
+  // Until then proposals may come that waited while the coordinator stood still: many at once,
+  // before any of them can be on disk.
+  std::optional<MonotonicTime> backlog_until;
   bool hang_reported = false;
   bool linger_killed = false;
   std::vector<v1::FamilyVerdict> families;

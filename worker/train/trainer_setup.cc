@@ -69,6 +69,19 @@ absl::Status SetUpData(RankSetup* setup) {
   return absl::OkStatus();
 }
 
+// The manifest of what this rank starts from. DATA_LOSS also for a checkpoint that the coordinator
+// admitted and whose folder is there without a manifest: rank 0 died before it could write it, and
+// waiting will not help. A folder that is not there at all may only not be mounted.
+absl::StatusOr<Manifest> ReadResumeManifest(BlobStore& store, const RankSetup& setup) {
+  const std::string& directory = setup.resume_directory;
+  absl::StatusOr<Manifest> manifest = ReadManifest(store, directory);
+  const bool unfinished = absl::IsNotFound(manifest.status()) && setup.assignment.has_resume() &&
+                          store.List(directory).ok();
+  if (!unfinished) return manifest;
+  return absl::DataLossError(
+      absl::StrCat(manifest.status().message(), ", so the rank that was to write it ended before"));
+}
+
 absl::Status SetUpCheckpoints(RankSetup* setup) {
   const v1::CheckpointSpec& spec = setup->spec().checkpoint();
   setup->retention.keep_last = spec.has_keep_last() ? spec.keep_last() : 2;
@@ -83,7 +96,7 @@ absl::Status SetUpCheckpoints(RankSetup* setup) {
   setup->resume_directory =
       setup->assignment.has_resume() ? setup->assignment.resume().path() : spec.resume_from();
   if (setup->resume_directory.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(setup->resume, ReadManifest(store, setup->resume_directory));
+  ASSIGN_OR_RETURN(setup->resume, ReadResumeManifest(store, *setup));
   const v1::CheckpointInfo& info = setup->assignment.resume();
   const std::uint32_t crc = DescribeManifest(*setup->resume).crc32c;
   if (info.manifest_crc32c() != 0 && info.manifest_crc32c() != crc) {

@@ -134,6 +134,96 @@ TEST_F(JobControllerTest, AHangIsDiagnosedThenAbortedNamingRankAndCollective) {
   EXPECT_EQ(job_.job().root_cause().collective(), "reduce_scatter layers.1, sequence 8");
 }
 
+// What the coordinator did not hear while it stood still is nobody's silence.
+TEST_F(JobControllerTest, ACoordinatorThatStoodStillJudgesByWhatItHearsAfterwards) {
+  const auto tick = [&] { Do([](JobController& controller) { controller.OnTick(); }); };
+  const auto sleep = [&](double seconds) {
+    Pass(seconds);
+    Do([&](JobController& controller) { controller.OnStoodStill(absl::Seconds(seconds)); });
+  };
+  Start(2);
+  Pulse(0, 8, 7, 4);
+  Pulse(1, 8, 7, 4);
+  sleep(42);
+  tick();
+  EXPECT_TRUE(effects_.events.empty());
+  // Rank 0 went on; rank 1's heartbeat is still on its way.
+  Pulse(0, 90, 89, 0.1);
+  Pass(6);
+  tick();
+  EXPECT_TRUE(effects_.events.empty());
+  Pulse(0, 91, 91, 0);
+  Pulse(1, 91, 91, 0);
+  tick();
+  EXPECT_TRUE(effects_.events.empty());
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RUNNING);
+
+  // A rank that did stop meanwhile has its full silence, and no more than that.
+  Pulse(0, 92, 91, 0);
+  Pulse(1, 92, 91, 0);
+  sleep(42);
+  for (int second = 0; second <= 31; ++second) {
+    Pulse(0, 92, 91, second);
+    Pulse(1, 92, 91, 0);
+    EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RUNNING) << second;
+    tick();
+    Pass(1);
+  }
+  EXPECT_EQ(job_.job().root_cause().cause(), v1::FAILURE_CAUSE_HANG);
+  EXPECT_EQ(job_.job().root_cause().rank(), 1);
+}
+
+TEST_F(JobControllerTest, NoDeadlineRunsWhileTheCoordinatorStandsStill) {
+  std::vector<records::MemberRecord> members(2);
+  members[1].set_rank(1);
+  Do([&](JobController& controller) { controller.Place(members); });
+  const auto tick_after = [&](double seconds, double pause) {
+    Pass(seconds);
+    if (pause > 0) {
+      Pass(pause);
+      Do([&](JobController& controller) { controller.OnStoodStill(absl::Seconds(pause)); });
+    }
+    Do([](JobController& controller) { controller.OnTick(); });
+  };
+  tick_after(60, 300);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_STARTING);
+  tick_after(59, 0);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_STARTING);
+  tick_after(1, 0);
+  EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_JOIN_TIMEOUT);
+  ASSERT_EQ(effects_.at_once.size(), 2u);
+  tick_after(9, 60);  // the kill is repeated after 10 s
+  EXPECT_TRUE(effects_.at_once.empty());
+  tick_after(1, 0);
+  EXPECT_EQ(effects_.at_once.size(), 2u);
+}
+
+// None of the proposals that waited is on disk yet when all are admitted.
+TEST_F(JobControllerTest, ABacklogOfProposalsDoesNotPushOutTheCheckpointThatIsOnDisk) {
+  Start(1);
+  Publish(10);
+  Step(11);
+  Pass(42);
+  Do([](JobController& controller) { controller.OnStoodStill(absl::Seconds(42)); });
+  for (const int step : {20, 30, 40}) {
+    Publish(step);
+    Step(step + 1);
+  }
+  Exit(0, 9);
+  for (const int step : {40, 30, 20}) {
+    EXPECT_EQ(job_.job().checkpoint().step(), step);
+    FailToLoad("it has no manifest.json", true);
+    EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  }
+  EXPECT_EQ(job_.job().checkpoint().step(), 10);
+  EXPECT_EQ(job_.job().restarts().user(), 0);
+  // The list is the usual one again with the next proposal after the backlog.
+  Pass(11);
+  Start(1);
+  for (const int step : {20, 30}) Publish(step);
+  EXPECT_EQ(job_.checkpoints.size(), 2u);
+}
+
 TEST_F(JobControllerTest, NoTwoEpochsAreAliveAtOnce) {
   Start(3);
   Exit(0, 11);

@@ -5,6 +5,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/memory_store.h"
+#include "coordinator/store/resource_names.h"
 #include "gtest/gtest.h"
 #include "proto/support/log.h"
 #include "tests/fakes/fake_clock.h"
@@ -186,6 +187,57 @@ TEST_F(MembershipTest, AMemberOfAnEpochThatIsNotOverIsNotForgotten) {
   ASSERT_TRUE(coordinator_->OnMessage(stays, message).ok());
   Pass(absl::Seconds(10), &stays);
   EXPECT_EQ(Names(), "w1+ ");
+}
+
+// A process that was stopped: on waking, a message may come before the first tick.
+TEST_F(MembershipTest, ACoordinatorThatStoodStillAbortsNoEpoch) {
+  const Coordinator::Session sessions[] = {Connect("w0"), Connect("w1")};
+  v1::CreateJobRequest request;
+  request.mutable_job()->mutable_metadata()->set_name("job");
+  request.mutable_job()->mutable_spec()->mutable_resources()->set_devices_per_node(2);
+  v1::Job job;
+  coordinator_->CreateJob({}, request, [&](const auto& created) { job = created->job(); });
+  coordinator_->Tick();
+  v1::ConnectRequest messages[2];
+  std::int64_t sequence = 0;
+  const auto send = [&](int worker) {
+    ASSERT_TRUE(coordinator_->OnMessage(sessions[worker], messages[worker]).ok());
+  };
+  for (int worker = 0; worker < 2; ++worker) {
+    v1::EpochKey key;
+    key.set_job(job.name());
+    key.set_attempt(1);
+    key.set_epoch(1);
+    key.set_rank(coordinator_->GetWorker(sessions[worker].worker)->rank());
+    v1::Report& report = *messages[worker].mutable_report();
+    *report.mutable_key() = key;
+    report.set_sequence(++sequence);
+    report.mutable_joined();
+    send(worker);
+    v1::RankPulse& pulse = *messages[worker].mutable_heartbeat()->mutable_rank();
+    *pulse.mutable_key() = key;
+    pulse.set_phase(v1::PHASE_TRAIN);
+    pulse.set_step(10);
+    pulse.set_collective_started(2);
+    pulse.set_collective_finished(1);
+    send(worker);
+  }
+  const auto state = [&] {
+    return coordinator_->directory().Find(JobIdFromName(job.name()))->state();
+  };
+  coordinator_->Tick();
+  ASSERT_EQ(state(), v1::JOB_STATE_RUNNING);
+  for (const bool message_first : {true, false}) {
+    clock_.Advance(absl::Seconds(42));
+    if (message_first) send(0);
+    coordinator_->Tick();
+    EXPECT_EQ(state(), v1::JOB_STATE_RUNNING) << message_first;
+    EXPECT_EQ(Names(), "w0+ w1+ ");
+    clock_.Advance(absl::Seconds(1));
+    for (const int worker : {0, 1}) send(worker);
+    coordinator_->Tick();
+    EXPECT_EQ(state(), v1::JOB_STATE_RUNNING) << message_first;
+  }
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST_F(TrainerTest, ADamagedCheckpointIsACheckpointFailureThatNamesTheFile) {
 }
 
 // The control plane goes back to an older checkpoint for these, and only for these.
-TEST_F(TrainerTest, ADamagedManifestIsToldApartFromOneThatIsNotThere) {
+TEST_F(TrainerTest, ADamagedCheckpointIsToldApartFromAFolderThatIsNotThere) {
   Epoch first(JobWithCheckpoints(2));
   first.Run();
   ASSERT_TRUE(first.results[0].ok()) << first.results[0].status();
@@ -204,12 +204,30 @@ TEST_F(TrainerTest, ADamagedManifestIsToldApartFromOneThatIsNotThere) {
     EXPECT_THAT(failure.message(), HasSubstr(path));
   }
   EXPECT_EQ(resume(good.str()).cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+  // Rank 0 died between the manifest's admission and its rename: shards alone.
+  const auto start = [&](const v1::TrainingJob& job, const std::string& assigned) {
+    Epoch epoch(job);
+    epoch.number = 3;
+    epoch.resume = assigned;
+    epoch.Run();
+    return epoch.links[0]->Failure();
+  };
   std::filesystem::remove(path);
-  Epoch third(JobWithCheckpoints(4));
-  third.resume = directory;
-  third.Run();
-  EXPECT_EQ(third.links[0]->Failure().cause(), v1::FAILURE_CAUSE_CHECKPOINT);
-  EXPECT_FALSE(third.links[0]->Failure().checkpoint_damaged());
+  const v1::RankFailure unfinished = start(JobWithCheckpoints(4), directory);
+  EXPECT_EQ(unfinished.cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+  EXPECT_TRUE(unfinished.checkpoint_damaged());
+  EXPECT_THAT(unfinished.message(), HasSubstr(directory + " is no checkpoint: it has no manifest"));
+  // A folder that the user names was admitted by nobody.
+  v1::TrainingJob mistaken = JobWithCheckpoints(4);
+  mistaken.mutable_spec()->mutable_checkpoint()->set_resume_from(directory);
+  const v1::RankFailure named = start(mistaken, "");
+  EXPECT_EQ(named.cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+  EXPECT_FALSE(named.checkpoint_damaged());
+  // It may only not be mounted here.
+  std::filesystem::remove_all(directory);
+  const v1::RankFailure absent = start(JobWithCheckpoints(4), directory);
+  EXPECT_EQ(absent.cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+  EXPECT_FALSE(absent.checkpoint_damaged());
 }
 
 TEST_F(TrainerTest, ADirectoryTokenIsTheFoldersAndNobodyElses) {
