@@ -136,7 +136,7 @@ v1::DeviceInfo CpuSlot(int index, int num_slots) {
   device.set_type(v1::DEVICE_TYPE_CPU);
   device.set_index(index);
   device.set_model(ProcessorName());
-  device.set_memory_bytes(HostMemoryBytes());
+  device.set_memory_bytes(HostMemoryBytes() / std::max(1, num_slots));
   device.set_cpu_threads(
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, num_slots)));
   return device;

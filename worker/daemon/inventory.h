@@ -67,7 +67,8 @@ absl::StatusOr<std::vector<fsdp::v1::DeviceInfo>> SpreadWorkers(
 // For programs, a line each: {"type": "cuda", "index": 0, "model": …, "uuid": …, "memory_bytes": …}
 std::string DeviceLines(const std::vector<fsdp::v1::DeviceInfo>& devices);
 
-// CPU slot `index` of `num_slots`: processor name, the host's memory, its share of the threads.
+// CPU slot `index` of `num_slots`: processor name, its share of the host's memory and threads:
+// the slots together have what the host has, so admission counts nothing twice.
 fsdp::v1::DeviceInfo CpuSlot(int index, int num_slots);
 
 // "cpu-3", "cuda-0".

@@ -58,6 +58,9 @@ TEST(FindDevicesTest, CpuSlotsNeedNoNvml) {
   EXPECT_EQ(devices[2].index(), 2);
   EXPECT_EQ(DeviceLabel(devices[2]), "cpu-2");
   EXPECT_GE(devices[2].cpu_threads(), 1);
+  // Ranks on all slots must fit together.
+  const std::int64_t host_bytes = CpuSlot(0, 1).memory_bytes();
+  EXPECT_EQ(devices[2].memory_bytes(), host_bytes / 3);
   EXPECT_NE(devices[2].model(), "");
 }
 
