@@ -30,9 +30,10 @@ A<T> RowMeanSquare(const T* x, A<T> center, i64 cols) {
 template <typename T, typename N>
 FSDP_INLINE V<T> Normalized(V<T> x, A<T> mean, A<T> rstd, const T* weight, const T* bias, i64 i,
                             N n) {
-  V<T> v = (x - mean) * rstd * Load(weight + i, n);
-  if (bias != nullptr) v += Load(bias + i, n);
-  return v;
+  V<T> add = {};
+  if (bias != nullptr) add = Load(bias + i, n);
+  // One expression: in two, only some of its copies become a multiply-add.
+  return (x - mean) * rstd * Load(weight + i, n) + add;
 }
 
 template <typename T>
