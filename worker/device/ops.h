@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -47,6 +48,12 @@ struct AttentionShape {
   std::int64_t head_dim = 0;  // Dh
   bool causal = true;
   float scale = 0;  // of the scores; 0 = 1/sqrt(Dh)
+};
+
+// Which implementation serves a shape: "cudnn 9.19.0 engine 5", "own tensor-core", "own fp32". For
+// people; nothing is decided by it.
+struct AttentionKernels {
+  std::string forward, backward;
 };
 
 // Device scalars of a step, all-reduced (SUM) over ranks as four f64.
@@ -168,6 +175,12 @@ class Ops {
                                          std::span<std::byte> scratch) = 0;
   virtual std::size_t AttentionScratchBytes(const AttentionShape& shape, DType dtype,
                                             bool backward) const = 0;
+  // What the two calls above run for packed operands of this shape and `dtype`. The choice is made
+  // here if no call has made it yet, and then kept.
+  //   INTERNAL       the library that was asked failed, as the calls will
+  //   UNIMPLEMENTED  one library is demanded and takes no such shape
+  virtual absl::StatusOr<AttentionKernels> ChosenAttention(const AttentionShape& shape,
+                                                           DType dtype) const = 0;
 
   // h[T,F] = silu(gate) * up where gate_up[T,2F] = [gate | up].
   virtual absl::Status SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) = 0;

@@ -16,6 +16,17 @@ double FlopsOf(const Matrix& out, std::int64_t inner) {
 
 }  // namespace
 
+AttentionShape AttentionShapeOf(const PlanInput& input, std::int64_t sequences) {
+  AttentionShape shape;
+  shape.batch = sequences;
+  shape.seq = input.sequence_length;
+  shape.num_heads = input.model.num_heads;
+  shape.num_kv_heads = input.model.num_kv_heads;
+  shape.head_dim = input.model.head_dim;
+  shape.causal = input.model.causal;
+  return shape;
+}
+
 Transformer::Transformer(const ArenaView& arena, Device& device, FamilyRecorder& recorder)
     : arena_(arena),
       plan_(arena.plan()),
@@ -23,17 +34,6 @@ Transformer::Transformer(const ArenaView& arena, Device& device, FamilyRecorder&
       ops_(device.ops()),
       stream_(device.compute()),
       recorder_(recorder) {}
-
-AttentionShape Transformer::Attention(const ModelBatch& batch) const {
-  AttentionShape shape;
-  shape.batch = batch.sequences;
-  shape.seq = plan_.input.sequence_length;
-  shape.num_heads = model_.num_heads;
-  shape.num_kv_heads = model_.num_kv_heads;
-  shape.head_dim = model_.head_dim;
-  shape.causal = model_.causal;
-  return shape;
-}
 
 Matrix Transformer::Logits(std::int64_t rows) const {
   return arena_.Activation(plan_.head.logits, rows, model_.vocab_size);

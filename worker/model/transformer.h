@@ -39,6 +39,8 @@ struct GradientTarget {
   bool accumulate = false;
 };
 
+AttentionShape AttentionShapeOf(const PlanInput& input, std::int64_t sequences);
+
 class Transformer {
  public:
   // All outlive the transformer.
@@ -84,7 +86,9 @@ class Transformer {
   [[nodiscard]] std::int64_t Tokens(const ModelBatch& batch) const {
     return batch.sequences * plan_.input.sequence_length;
   }
-  [[nodiscard]] AttentionShape Attention(const ModelBatch& batch) const;
+  [[nodiscard]] AttentionShape Attention(const ModelBatch& batch) const {
+    return AttentionShapeOf(plan_.input, batch.sequences);
+  }
   [[nodiscard]] Matrix Act(BufferId id, const ModelBatch& batch, std::int64_t columns) const {
     return arena_.Activation(id, Tokens(batch), columns);
   }

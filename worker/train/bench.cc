@@ -111,6 +111,7 @@ class BenchRun {
     input.reshard_after_forward = options_.reshard_after_forward;
     if (backend_.memory_bytes) input.device_memory_bytes = backend_.memory_bytes(rank_.device);
     ASSIGN_OR_RETURN(const Plan plan, Engine::PlanFor(input, rank_.device));
+    ASSIGN_OR_RETURN(report_.attention, Engine::AttentionFor(plan, rank_.device));
     EngineOptions engine;
     engine.synchronous = options_.synchronous;
     engine.time_families = options_.time_families;
@@ -339,7 +340,7 @@ Times training steps on random tokens and prints one JSON line. NAME is a preset
                                         after the last step
   --json                                accepted: the line is JSON anyhow
 
-"predicted_ms" is the step time that fsdpctl plan predicts (one H200, bf16; 0 elsewhere).
+"attention" names the kernels that attend; "predicted_ms" is the step time that fsdpctl plan predicts (one H200, bf16; 0 elsewhere).
 Exit codes: 0 done, 1 failed, 2 usage.
 )";
 
@@ -391,6 +392,7 @@ std::string BenchReport::ToJson() const {
   std::transform(policy.begin(), policy.end(), policy.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   json["recompute"] = policy;
+  json["attention"] = {{"forward", attention.forward}, {"backward", attention.backward}};
   json["phases"] = PhasesJson(phases);
   json["families"] = FamiliesJson(families, options.steps);
   if (options.time_families) json["gaps_ms"] = Rounded(launch_gap_seconds * 1e3, 3);

@@ -14,6 +14,7 @@
 #include "fsdp/v1/job.pb.h"
 #include "fsdp/v1/job_record.pb.h"
 #include "worker/device/dtype.h"
+#include "worker/device/ops.h"
 #include "worker/plan/model_config.h"
 #include "worker/profile/family_recorder.h"
 #include "worker/train/bench_floor.h"
@@ -62,6 +63,7 @@ struct BenchReport {
   std::int64_t planned_bytes = 0;  // by the plan, context included
   double predicted_seconds = 0;    // of a step, by the plan; 0: it does not know the device
   std::int64_t device_bytes = 0;   // as the device or the operating system counts them
+  AttentionKernels attention;      // what attended
   v1::StepPhases phases;           // mean of the measured steps
   FamilyTable families{};          // of the measured steps
   double launch_gap_seconds = 0;   // mean of the measured steps, with time_families

@@ -46,13 +46,7 @@ absl::StatusOr<Plan> Engine::PlanFor(PlanInput input, Device& device) {
   shapes.device_memory_bytes = 0;
   ASSIGN_OR_RETURN(const Plan first, BuildPlan(shapes));
   const ModelConfig& model = input.model;
-  AttentionShape shape;
-  shape.batch = first.split.max_micro_batch();
-  shape.seq = input.sequence_length;
-  shape.num_heads = model.num_heads;
-  shape.num_kv_heads = model.num_kv_heads;
-  shape.head_dim = model.head_dim;
-  shape.causal = model.causal;
+  const AttentionShape shape = AttentionShapeOf(input, first.split.max_micro_batch());
   const Ops& ops = device.ops();
   const DType dtype = input.parameter_dtype;
   const std::int64_t tokens = first.micro_batch_tokens;
@@ -73,6 +67,11 @@ absl::StatusOr<Plan> Engine::PlanFor(PlanInput input, Device& device) {
   }
   input.scratch = scratch;
   return BuildPlan(input);
+}
+
+absl::StatusOr<AttentionKernels> Engine::AttentionFor(const Plan& plan, Device& device) {
+  const AttentionShape shape = AttentionShapeOf(plan.input, plan.split.max_micro_batch());
+  return device.ops().ChosenAttention(shape, plan.input.parameter_dtype);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Plan& plan,

@@ -25,6 +25,7 @@
 #include "worker/checkpoint/shard_tensor.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
+#include "worker/device/ops.h"
 #include "worker/optim/schedule.h"
 #include "worker/plan/plan.h"
 #include "worker/profile/family_recorder.h"
@@ -91,6 +92,8 @@ class Engine {
 
   // The plan for `input` with the device's own scratch sizes: what Create expects.
   static absl::StatusOr<Plan> PlanFor(PlanInput input, Device& device);
+  // What attends in a step of `plan`: the kernels chosen for its largest micro-batch.
+  static absl::StatusOr<AttentionKernels> AttentionFor(const Plan& plan, Device& device);
 
   // Random weights from the family's rules; the same at any world size. Moments become 0.
   virtual absl::Status InitializeWeights(std::uint64_t seed) = 0;

@@ -123,6 +123,9 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   Communicator* scatter = scatter_ != nullptr ? scatter_.get() : gather;
   EngineOptions options;
   options.optimizer = setup_.optimizer;
+  ASSIGN_OR_RETURN(const AttentionKernels attention, Engine::AttentionFor(setup_.plan, device_));
+  LOG_INFO("rank %d on %s; attention forward: %s, backward: %s", setup_.rank(), device_.name(),
+           attention.forward, attention.backward);
   ASSIGN_OR_RETURN(engine_, Engine::Create(setup_.plan, options, device_, gather, scatter));
   ASSIGN_OR_RETURN(exchange_, RankExchange::Create(device_, gather));
   CheckpointOptions checkpoint_options;

@@ -204,6 +204,27 @@ TEST_P(DeviceOpsContract, Attention) {
   }
 }
 
+// What a log says of it must not change with time, nor with what ran before.
+TEST_P(DeviceOpsContract, AttentionKernelsAreNamedAndKept) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    Env env(*device_, dtype);
+    for (const AttentionShape& s : AttentionShapes()) {
+      const auto named = env.ops().ChosenAttention(s, dtype);
+      FSDP_ASSERT_OK(named.status());
+      EXPECT_FALSE(named->forward.empty());
+      EXPECT_FALSE(named->backward.empty());
+      const std::int64_t tokens = s.batch * s.seq;
+      const Values qkv = Random(tokens * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim);
+      const Values out = Random(tokens * s.num_heads * s.head_dim);
+      RunAttention(env, s, qkv, out, out, Random(tokens * s.num_heads));
+      const auto after = env.ops().ChosenAttention(s, dtype);
+      FSDP_ASSERT_OK(after.status());
+      EXPECT_EQ(after->forward, named->forward);
+      EXPECT_EQ(after->backward, named->backward);
+    }
+  }
+}
+
 // Whatever later tokens hold, NaN and Inf included: the same bits.
 TEST_P(DeviceOpsContract, AttentionIsExactlyCausal) {
   const AttentionShape s = {

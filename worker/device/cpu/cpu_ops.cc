@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "worker/device/cpu/cpu_attention.h"
 #include "worker/device/cpu/cpu_stream.h"
@@ -241,6 +242,13 @@ absl::Status CpuOps::AttentionBackward(Stream& stream, const Matrix& d_out, cons
 std::size_t CpuOps::AttentionScratchBytes(const AttentionShape& shape, DType dtype,
                                           bool backward) const {
   return CpuAttentionScratchBytes(shape, dtype, backward, pool_.num_threads());
+}
+
+absl::StatusOr<AttentionKernels> CpuOps::ChosenAttention(const AttentionShape& /*shape*/,
+                                                         DType dtype) const {
+  const std::string name =
+      absl::StrCat(dtype == DType::kF64 ? "own fp64, " : "own fp32, ", kernels_.isa);
+  return AttentionKernels{name, name};
 }
 
 absl::Status CpuOps::Unary(const char* op, ElementwiseKernel kernel, Stream& stream,

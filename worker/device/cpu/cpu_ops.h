@@ -15,6 +15,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/device/cpu/cpu_matmul.h"
 #include "worker/device/cpu/kernels.h"
 #include "worker/device/cpu/thread_pool.h"
@@ -67,6 +68,8 @@ class CpuOps final : public Ops {
                                  const Matrix& d_qkv, std::span<std::byte> scratch) override;
   std::size_t AttentionScratchBytes(const AttentionShape& shape, DType dtype,
                                     bool backward) const override;
+  absl::StatusOr<AttentionKernels> ChosenAttention(const AttentionShape& shape,
+                                                   DType dtype) const override;
   absl::Status SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) override;
   absl::Status SwiGluBackward(Stream& stream, const Matrix& dh, const Matrix& gate_up,
                               const Matrix& d_gate_up, const Matrix& h) override;

@@ -107,6 +107,18 @@ bool CudnnTakes(const kernels::AttentionArgs& args) {
   return true;
 }
 
+// Of packed operands at unknown, well aligned addresses.
+kernels::AttentionArgs PackedArgs(const AttentionShape& shape, DType dtype, bool backward) {
+  const std::int64_t q_cols = static_cast<std::int64_t>(shape.num_heads) * shape.head_dim;
+  const std::int64_t kv_cols = static_cast<std::int64_t>(shape.num_kv_heads) * shape.head_dim;
+  const std::int64_t rows = shape.batch * shape.seq;
+  const Matrix qkv = Matrix::Packed(nullptr, dtype, rows, q_cols + 2 * kv_cols);
+  const Matrix out = Matrix::Packed(nullptr, dtype, rows, q_cols);
+  kernels::AttentionArgs args = ArgsOf(qkv, shape, out, Vector{});
+  if (backward) AddBackward(out, qkv, shape, args);
+  return args;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaAttention>> CudaAttention::Create(AttentionBackend backend,
@@ -137,15 +149,23 @@ absl::StatusOr<CudnnAttentionPlan*> CudaAttention::PlanFor(const CudnnAttentionK
   return kept.get();
 }
 
+absl::StatusOr<CudaAttention::Choice> CudaAttention::Choose(const kernels::AttentionArgs& args,
+                                                            bool backward) {
+  Choice choice;
+  if (cudnn_ != nullptr && CudnnTakes(args)) {
+    ASSIGN_OR_RETURN(choice.cudnn, PlanFor(KeyOf(args, backward, deterministic_)));
+  }
+  choice.tensor_cores = kernels::FlashAttentionTakes(args);
+  return choice;
+}
+
 absl::Status CudaAttention::Forward(cudaStream_t stream, const Matrix& qkv,
                                     const AttentionShape& shape, const Matrix& out,
                                     const Vector& lse, std::span<std::byte> scratch) {
   const kernels::AttentionArgs args = ArgsOf(qkv, shape, out, lse);
-  if (cudnn_ != nullptr && CudnnTakes(args)) {
-    ASSIGN_OR_RETURN(CudnnAttentionPlan * plan, PlanFor(KeyOf(args, false, deterministic_)));
-    if (plan != nullptr) return plan->Run(stream, TensorsOf(args), scratch);
-  }
-  if (kernels::FlashAttentionTakes(args)) {
+  ASSIGN_OR_RETURN(const Choice choice, Choose(args, /*backward=*/false));
+  if (choice.cudnn != nullptr) return choice.cudnn->Run(stream, TensorsOf(args), scratch);
+  if (choice.tensor_cores) {
     return CudaToStatus(kernels::FlashAttentionForward(stream, args), "FlashAttentionForward");
   }
   return CudaToStatus(kernels::AttentionForward(stream, args), "AttentionForward");
@@ -157,12 +177,10 @@ absl::Status CudaAttention::Backward(cudaStream_t stream, const Matrix& d_out, c
                                      std::span<std::byte> scratch) {
   kernels::AttentionArgs args = ArgsOf(qkv, shape, out, lse);
   AddBackward(d_out, d_qkv, shape, args);
-  if (cudnn_ != nullptr && CudnnTakes(args)) {
-    ASSIGN_OR_RETURN(CudnnAttentionPlan * plan, PlanFor(KeyOf(args, true, deterministic_)));
-    if (plan != nullptr) return plan->Run(stream, TensorsOf(args), scratch);
-  }
+  ASSIGN_OR_RETURN(const Choice choice, Choose(args, /*backward=*/true));
+  if (choice.cudnn != nullptr) return choice.cudnn->Run(stream, TensorsOf(args), scratch);
   args.delta = reinterpret_cast<float*>(scratch.data());
-  if (kernels::FlashAttentionTakes(args)) {
+  if (choice.tensor_cores) {
     return CudaToStatus(kernels::FlashAttentionBackward(stream, args), "FlashAttentionBackward");
   }
   return CudaToStatus(kernels::AttentionBackward(stream, args), "AttentionBackward");
@@ -170,19 +188,19 @@ absl::Status CudaAttention::Backward(cudaStream_t stream, const Matrix& d_out, c
 
 std::size_t CudaAttention::ScratchBytes(const AttentionShape& shape, DType dtype, bool backward) {
   const std::size_t own_bytes = backward ? DeltaBytes(shape) : 0;
-  if (cudnn_ == nullptr || dtype != DType::kBf16 || shape.batch * shape.seq == 0) return own_bytes;
-  const std::int64_t q_cols = static_cast<std::int64_t>(shape.num_heads) * shape.head_dim;
-  const std::int64_t kv_cols = static_cast<std::int64_t>(shape.num_kv_heads) * shape.head_dim;
-  const std::int64_t rows = shape.batch * shape.seq;
-  const Matrix qkv = Matrix::Packed(nullptr, dtype, rows, q_cols + 2 * kv_cols);
-  const Matrix out = Matrix::Packed(nullptr, dtype, rows, q_cols);
-  kernels::AttentionArgs args = ArgsOf(qkv, shape, out, Vector{});
-  if (backward) AddBackward(out, qkv, shape, args);
-  if (!CudnnTakes(args)) return own_bytes;
-  absl::StatusOr<CudnnAttentionPlan*> plan = PlanFor(KeyOf(args, backward, deterministic_));
+  if (shape.batch * shape.seq == 0) return own_bytes;
+  const absl::StatusOr<Choice> choice = Choose(PackedArgs(shape, dtype, backward), backward);
   // A failure comes back, as an error, from the call that wants to run this shape.
-  if (!plan.ok() || *plan == nullptr) return own_bytes;
-  return std::max(own_bytes, (*plan)->scratch_bytes());
+  if (!choice.ok() || choice->cudnn == nullptr) return own_bytes;
+  return std::max(own_bytes, choice->cudnn->scratch_bytes());
+}
+
+absl::StatusOr<std::string> CudaAttention::KernelName(const AttentionShape& shape, DType dtype,
+                                                      bool backward) {
+  if (shape.batch * shape.seq == 0) return "none";
+  ASSIGN_OR_RETURN(const Choice choice, Choose(PackedArgs(shape, dtype, backward), backward));
+  if (choice.cudnn != nullptr) return choice.cudnn->name();
+  return choice.tensor_cores ? "own tensor-core" : "own fp32";
 }
 
 }  // namespace fsdp

@@ -13,12 +13,13 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <tuple>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/cudnn_attention.h"
+#include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/ops.h"
 
 namespace fsdp {
@@ -36,9 +37,17 @@ class CudaAttention {
                         const Matrix& d_qkv, std::span<std::byte> scratch);
   // For packed operands. Enough for whichever implementation is chosen.
   std::size_t ScratchBytes(const AttentionShape& shape, DType dtype, bool backward);
+  // The chosen implementation for packed operands, as Ops::ChosenAttention names it.
+  absl::StatusOr<std::string> KernelName(const AttentionShape& shape, DType dtype, bool backward);
 
  private:
+  struct Choice {
+    CudnnAttentionPlan* cudnn = nullptr;  // null: the own kernels
+    bool tensor_cores = false;            // of the own kernels
+  };
+
   CudaAttention() = default;
+  absl::StatusOr<Choice> Choose(const kernels::AttentionArgs& args, bool backward);
   // The cuDNN plan for these operands, or null when the own kernels are to be used.
   absl::StatusOr<CudnnAttentionPlan*> PlanFor(const CudnnAttentionKey& key);
 

@@ -201,6 +201,13 @@ class CudaOps final : public Ops {
                                     bool backward) const override {
     return attention_->ScratchBytes(shape, dtype, backward);
   }
+  absl::StatusOr<AttentionKernels> ChosenAttention(const AttentionShape& shape,
+                                                   DType dtype) const override {
+    AttentionKernels kernels;
+    ASSIGN_OR_RETURN(kernels.forward, attention_->KernelName(shape, dtype, /*backward=*/false));
+    ASSIGN_OR_RETURN(kernels.backward, attention_->KernelName(shape, dtype, /*backward=*/true));
+    return kernels;
+  }
 
   absl::Status SwiGluForward(Stream& stream, const Matrix& gate_up, const Matrix& h) override {
     OpChecks check("SwiGluForward");

@@ -118,6 +118,9 @@ TEST(Bench, LineHasThePeersFields) {
   EXPECT_EQ(json["fsdp"], true);
   EXPECT_EQ(json["losses"].size(), 4U);
   EXPECT_TRUE(json["families"].contains("gather"));
+  for (const char* pass : {"forward", "backward"}) {
+    EXPECT_EQ(json["attention"][pass].get<std::string>().rfind("own fp32, ", 0), 0U) << json;
+  }
 }
 
 // The checksum of all weights, m and v after the steps and one before them.
