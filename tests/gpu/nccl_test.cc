@@ -1,10 +1,14 @@
-// nccl-test [WORLD]: every collective of the NCCL communicator against sums formed on the host, the
-// errors of its contract, and what survivors see when a rank dies. Ranks are processes; more ranks
-// than devices share them. Prints a line per check; exits with 1 when one failed.
+// nccl-test [memory] [WORLD...]: every collective of the NCCL communicator against sums formed on
+// the host, the errors of its contract, and what survivors see when a rank dies. Ranks are
+// processes; more ranks than devices share them. Prints a line per check; exits with 1 when one
+// failed. memory: instead, what NCCL takes of rank 0's device, call by call (plan.cc holds the
+// formula that it calibrates; NCCL's own environment, NCCL_MAX_CTAS or NCCL_BUFFSIZE, shows what
+// would save some). Needs a device for each rank.
 //
 // Not part of cuda-ops-test: ranks on one device must be processes (NCCL tells hosts apart by
 // process), which a GoogleTest suite with threads cannot give it.
 
+#include <cuda_runtime_api.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +28,8 @@
 #include "worker/comm/nccl/nccl_environment.h"
 #include "worker/comm/rendezvous_store.h"
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/cuda_status.h"
+#include "worker/plan/plan.h"
 
 namespace fsdp {
 namespace {
@@ -65,6 +71,22 @@ std::vector<std::byte> Bytes(DType dtype, std::int64_t size,
   return bytes;
 }
 
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(int rank, int world,
+                                                          const std::string& name,
+                                                          absl::Duration timeout,
+                                                          RendezvousStore& store, Device& device) {
+  NcclOptions options;
+  options.rank = rank;
+  options.world_size = world;
+  options.timeout = timeout;
+  if (rank == 0) {
+    ASSIGN_OR_RETURN(const std::string id, MakeNcclId());
+    RETURN_IF_ERROR(store.Put(name, id));
+  }
+  ASSIGN_OR_RETURN(options.unique_id, store.Get(name, absl::Seconds(60)));
+  return CreateNcclCommunicator(options, device);
+}
+
 class RankTest {
  public:
   RankTest(int rank, int world, const std::string& directory)
@@ -91,16 +113,7 @@ class RankTest {
  private:
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const std::string& name,
                                                         absl::Duration timeout) {
-    NcclOptions options;
-    options.rank = rank_;
-    options.world_size = world_;
-    options.timeout = timeout;
-    if (rank_ == 0) {
-      ASSIGN_OR_RETURN(const std::string id, MakeNcclId());
-      RETURN_IF_ERROR(store_->Put(name, id));
-    }
-    ASSIGN_OR_RETURN(options.unique_id, store_->Get(name, absl::Seconds(60)));
-    return CreateNcclCommunicator(options, *device_);
+    return ConnectRank(rank_, world_, name, timeout, *store_, *device_);
   }
 
   Vector On(const DeviceBuffer& buffer, DType dtype, std::int64_t size) const {
@@ -216,7 +229,86 @@ class RankTest {
   std::unique_ptr<Communicator> comm_, second_;
 };
 
-int RunWorld(int world) {
+// What NCCL takes of a device of its own as it is used, in the order in which a trainer does.
+class RankMemory {
+ public:
+  RankMemory(int rank, int world, const std::string& directory)
+      : rank_(rank), world_(world), store_(CreateDirectoryStore(directory)) {}
+
+  absl::Status Run() {
+    PrepareLocalNccl();
+    int devices = 0;
+    FSDP_RETURN_IF_CUDA_ERROR(cudaGetDeviceCount(&devices));
+    if (devices < world_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "memory needs a device for each of ", world_, " ranks, this machine has ", devices));
+    }
+    ASSIGN_OR_RETURN(device_, CreateCudaDevice({.ordinal = rank_}));
+    ASSIGN_OR_RETURN(buffer_, device_->Allocate(kBytes));
+    RETURN_IF_ERROR(Note(nullptr));
+    for (int i = 0; i < 2; ++i) {
+      const std::string name = absl::StrCat("communicator-", i + 1);
+      ASSIGN_OR_RETURN(comms_[i],
+                       ConnectRank(rank_, world_, name, absl::Seconds(60), *store_, *device_));
+      RETURN_IF_ERROR(Note(absl::StrCat(name, ": connected").c_str()));
+      RETURN_IF_ERROR(Use(*comms_[i], name));
+    }
+    if (rank_ == 0) {
+      std::printf("  planned: %.1f MiB with one communicator, %.1f with two\n",
+                  MiB(NcclBytes(world_, 1)), MiB(NcclBytes(world_, 2)));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{64} << 20;
+  static double MiB(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+  absl::Status Use(Communicator& comm, const std::string& name) {
+    const std::int64_t size = kBytes / sizeof(float) / 2 / world_;
+    auto* floats = static_cast<float*>(buffer_->data());
+    const Vector shard{floats, DType::kF32, size};
+    const Vector unit{floats + kBytes / sizeof(float) / 2, DType::kF32, size * world_};
+    Stream& stream = device_->gather();
+    RETURN_IF_ERROR(comm.AllGather(shard, unit, stream));
+    RETURN_IF_ERROR(Note(absl::StrCat(name, ": all_gather").c_str()));
+    RETURN_IF_ERROR(comm.ReduceScatter(unit, shard, stream));
+    RETURN_IF_ERROR(Note(absl::StrCat(name, ": reduce_scatter").c_str()));
+    RETURN_IF_ERROR(comm.AllReduce({floats, DType::kF32, 8}, stream));
+    return Note(absl::StrCat(name, ": all_reduce of 32 bytes").c_str());
+  }
+
+  // Null: what there is before NCCL's first call.
+  absl::Status Note(const char* what) {
+    FSDP_RETURN_IF_CUDA_ERROR(cudaDeviceSynchronize());
+    std::size_t free = 0;
+    std::size_t total = 0;
+    FSDP_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free, &total));
+    if (what == nullptr) before_ = last_ = free;
+    const auto taken = [free](std::size_t since) {
+      return MiB(static_cast<std::int64_t>(since) - static_cast<std::int64_t>(free));
+    };
+    if (rank_ == 0 && what == nullptr) {
+      std::printf("  %-42s %12s %12s\n", "after", "MiB by it", "MiB in all");
+    } else if (rank_ == 0) {
+      std::printf("  %-42s %12.1f %12.1f\n", what, taken(last_), taken(before_));
+    }
+    last_ = free;
+    return absl::OkStatus();
+  }
+
+  const int rank_;
+  const int world_;
+  std::unique_ptr<RendezvousStore> store_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceBuffer> buffer_;
+  std::unique_ptr<Communicator> comms_[2];
+  std::size_t before_ = 0, last_ = 0;
+};
+
+// RankTest or RankMemory in a process for each rank.
+template <typename Rank>
+int RunWorld(const char* what, int world) {
   std::string directory = (std::filesystem::temp_directory_path() / "nccl-test-XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) return 1;
   std::vector<pid_t> children;
@@ -227,7 +319,7 @@ int RunWorld(int world) {
     if (child != 0) continue;
     absl::Status status;
     {
-      RankTest test(rank, world, directory);
+      Rank test(rank, world, directory);
       status = test.Run();
     }
     if (!status.ok()) std::printf("  rank %d: %s\n", rank, status.ToString().c_str());
@@ -241,7 +333,7 @@ int RunWorld(int world) {
     passed = passed && WIFEXITED(state) && WEXITSTATUS(state) == 0;
   }
   std::filesystem::remove_all(directory);
-  std::printf("nccl, world %d: %s\n", world, passed ? "passed" : "FAILED");
+  std::printf("%s, world %d: %s\n", what, world, passed ? "passed" : "FAILED");
   return passed ? 0 : 1;
 }
 
@@ -249,8 +341,15 @@ int RunWorld(int world) {
 }  // namespace fsdp
 
 int main(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool memory = !arguments.empty() && arguments[0] == "memory";
+  if (memory) arguments.erase(arguments.begin());
+  if (arguments.empty()) arguments = {"2"};
   int failed = 0;
-  for (int i = 1; i < argc; ++i) failed |= fsdp::RunWorld(std::atoi(argv[i]));
-  if (argc == 1) failed = fsdp::RunWorld(2);
+  for (const std::string& argument : arguments) {
+    const int world = std::atoi(argument.c_str());
+    failed |= memory ? fsdp::RunWorld<fsdp::RankMemory>("nccl's memory", world)
+                     : fsdp::RunWorld<fsdp::RankTest>("nccl", world);
+  }
   return failed;
 }

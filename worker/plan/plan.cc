@@ -64,6 +64,17 @@ using internal::PlaceBuffers;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
+// Of CUDA's context and libraries, measured on an H200 with CUDA 13.0.
+constexpr std::int64_t kCudaContextBytes = 640 * kMiB;
+
+// NCCL 2.28 on GPUs with NVLink: channels of a ring, and what a rank's two connections of a channel
+// take (src/transport/p2p.cc): 512 KiB for LL, 4.6875 MiB for LL128, 4 MiB for Simple and the
+// flags, in pages of 2 MiB, to receive; one page to send.
+constexpr std::int64_t kNcclChannels = 24;
+constexpr std::int64_t kNcclChannelBytes = (10 + 2) * kMiB;
+// Code and local memory of its kernels, and what else does not grow with the channels: measured.
+constexpr std::int64_t kNcclFixedBytes = 760 * kMiB;
+
 std::string Bytes(std::int64_t bytes) {
   if (bytes >= 1024 * kMiB) return absl::StrFormat("%.2f GiB", bytes / (1024.0 * kMiB));
   return absl::StrFormat("%.1f MiB", bytes / static_cast<double>(kMiB));
@@ -175,7 +186,10 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   plan.input = input;
   const bool cuda = input.device == DeviceKind::kCuda;
   if (input.logits_chunk_bytes <= 0) plan.input.logits_chunk_bytes = (cuda ? 1024 : 32) * kMiB;
-  if (!input.context_bytes) plan.input.context_bytes = cuda ? 640 * kMiB : 0;
+  if (!input.context_bytes) plan.input.context_bytes = cuda ? kCudaContextBytes : 0;
+  if (!input.nccl_bytes) {
+    plan.input.nccl_bytes = cuda ? NcclBytes(input.world_size, input.num_communicators) : 0;
+  }
   plan.split = BatchSplit(input.global_batch, input.world_size, input.micro_batch);
   plan.micro_batch_tokens = plan.split.max_micro_batch() * input.sequence_length;
   AddUnits(plan);
@@ -265,6 +279,11 @@ absl::Status DoesNotFit(const Plan& plan) {
 }
 
 }  // namespace
+
+std::int64_t NcclBytes(int world_size, int num_communicators) {
+  if (world_size == 1) return 0;
+  return kNcclFixedBytes + num_communicators * kNcclChannels * kNcclChannelBytes;
+}
 
 const char* NameOf(MemoryKind kind) {
   switch (kind) {

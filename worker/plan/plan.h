@@ -62,6 +62,8 @@ struct PlanInput {
   std::optional<ScratchSizes> scratch;
   // What the device's runtime and libraries take besides; absent: 0 on the CPU, 640 MiB on CUDA.
   std::optional<std::int64_t> context_bytes;
+  // What NCCL takes of the device besides; absent: NcclBytes on CUDA, else 0.
+  std::optional<std::int64_t> nccl_bytes;
   // False gives every buffer memory of its own: the reference in tests of the overlay.
   bool overlay = true;
 };
@@ -206,7 +208,7 @@ struct Plan {
   BufferId grad_stats_scratch = kNoBuffer;
 
   std::int64_t arena_bytes = 0;
-  // arena + context: what a rank takes.
+  // arena + context + NCCL: what a rank takes.
   std::int64_t total_bytes = 0;
   std::vector<MemoryRow> memory;  // sums to total_bytes
   // Largest number of bytes of each kind at any one tick, by MemoryKind.
@@ -235,6 +237,10 @@ struct Plan {
 };
 
 inline constexpr int kAlways = -1;
+
+// What NCCL takes of a rank's device: its kernels once, and for each communicator the buffers of
+// its channels (ADR 0011 says where the figures come from). 0 at world size 1.
+std::int64_t NcclBytes(int world_size, int num_communicators);
 
 //   INVALID_ARGUMENT    a size, dtype or combination is wrong; names the field
 //   RESOURCE_EXHAUSTED  it does not fit: "needs X per rank, the device has Y", the largest rows and

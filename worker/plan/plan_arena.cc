@@ -166,7 +166,14 @@ void AddMemoryRows(Plan& plan) {
   if (context > 0) {
     plan.memory.push_back({"context and libraries", context, "the device's runtime"});
   }
-  plan.total_bytes = plan.arena_bytes + context;
+  const std::int64_t nccl = *plan.input.nccl_bytes;
+  if (nccl > 0) {
+    plan.memory.push_back(
+        {"NCCL", nccl,
+         absl::StrFormat("kernels, and buffers of %d communicator%s", plan.input.num_communicators,
+                         plan.input.num_communicators == 1 ? "" : "s")});
+  }
+  plan.total_bytes = plan.arena_bytes + context + nccl;
 }
 
 }  // namespace fsdp::internal

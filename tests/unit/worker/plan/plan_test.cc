@@ -345,6 +345,26 @@ TEST(Plan, WarnsOfIdleRanksAndOfPadding) {
   EXPECT_THAT(Built(input).warnings, Contains(HasSubstr("padding")));
 }
 
+TEST(Plan, CountsWhatNcclTakes) {
+  const auto nccl = [](int world, int communicators, DeviceKind device) {
+    PlanInput input = Input("llama-tiny", world);
+    input.device = device;
+    input.num_communicators = communicators;
+    const Plan plan = Built(input);
+    std::int64_t sum = 0;
+    for (const MemoryRow& row : plan.memory) sum += row.bytes;
+    EXPECT_EQ(sum, plan.total_bytes);
+    return RowBytes(plan, "NCCL");
+  };
+  EXPECT_EQ(nccl(1, 2, DeviceKind::kCuda), 0) << "a rank alone has no communicator";
+  EXPECT_EQ(nccl(2, 2, DeviceKind::kCpu), 0);
+  const std::int64_t one = nccl(2, 1, DeviceKind::kCuda);
+  const std::int64_t two = nccl(2, 2, DeviceKind::kCuda);
+  EXPECT_EQ(two - one, std::int64_t{24} * 12 << 20) << "the channels of one communicator";
+  EXPECT_GT(one, two - one) << "its kernels come on top";
+  EXPECT_EQ(nccl(4, 2, DeviceKind::kCuda), two) << "a ring has two neighbours at any size";
+}
+
 TEST(PlanFromJob, TakesTheSpecsFieldsAndDefaults) {
   v1::TrainingJob job;
   v1::JobSpec& spec = *job.mutable_spec();
