@@ -26,6 +26,7 @@
 #include "proto/support/status.h"
 #include "worker/comm/nccl/nccl_communicator.h"
 #include "worker/comm/nccl/nccl_environment.h"
+#include "worker/comm/nccl/nccl_memory.h"
 #include "worker/comm/rendezvous_store.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/cuda_status.h"
@@ -73,12 +74,13 @@ std::vector<std::byte> Bytes(DType dtype, std::int64_t size,
 
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(int rank, int world,
                                                           const std::string& name,
-                                                          absl::Duration timeout,
+                                                          BufferRegistration registration,
                                                           RendezvousStore& store, Device& device) {
   NcclOptions options;
   options.rank = rank;
   options.world_size = world;
-  options.timeout = timeout;
+  options.timeout = absl::Seconds(60);
+  options.registration = registration;
   if (rank == 0) {
     ASSIGN_OR_RETURN(const std::string id, MakeNcclId());
     RETURN_IF_ERROR(store.Put(name, id));
@@ -94,26 +96,50 @@ class RankTest {
 
   absl::Status Run() {
     PrepareLocalNccl();
-    PrepareSharedDevice(rank_);
-    ASSIGN_OR_RETURN(device_, CreateCudaDevice({}));
-    ASSIGN_OR_RETURN(comm_, Connect("first", absl::Seconds(60)));
-    ASSIGN_OR_RETURN(second_, Connect("second", absl::Seconds(60)));
+    int devices = 0;
+    FSDP_RETURN_IF_CUDA_ERROR(cudaGetDeviceCount(&devices));
+    if (devices < 1) return absl::FailedPreconditionError("no CUDA device");
+    if (devices < world_) PrepareSharedDevice(rank_);
+    ASSIGN_OR_RETURN(device_,
+                     CreateCudaDevice({.ordinal = rank_ % devices, .shareable = NcclMemory()}));
     const std::size_t bytes = static_cast<std::size_t>(kShard * world_) * sizeof(double);
-    ASSIGN_OR_RETURN(shard_, device_->Allocate(bytes));
-    ASSIGN_OR_RETURN(unit_, device_->Allocate(bytes));
-    for (const DType dtype : {DType::kF64, DType::kF32, DType::kBf16, DType::kI32, DType::kU16}) {
-      RETURN_IF_ERROR(Moves(dtype));
-      if (dtype != DType::kU16) RETURN_IF_ERROR(Sums(dtype));
+    ASSIGN_OR_RETURN(shard_, device_->AllocateShareable(bytes));
+    ASSIGN_OR_RETURN(unit_, device_->AllocateShareable(bytes));
+    // Without effect where ranks share a device: NCCL sees a host for each.
+    for (const auto registration :
+         {BufferRegistration::kNone, BufferRegistration::kLocal, BufferRegistration::kWindow,
+          BufferRegistration::kWindowCopyEngine}) {
+      RETURN_IF_ERROR(
+          Annotate(Collectives(registration), absl::StrCat("registration ", NameOf(registration))));
     }
-    RETURN_IF_ERROR(TwoAtOnce());
     RETURN_IF_ERROR(Refusals());
     return Death();
   }
 
  private:
+  absl::Status Collectives(BufferRegistration registration) {
+    const std::string name = NameOf(registration);
+    ASSIGN_OR_RETURN(comm_, Connect(absl::StrCat("first-", name), registration));
+    ASSIGN_OR_RETURN(second_, Connect(absl::StrCat("second-", name), registration));
+    for (Communicator* comm : {comm_.get(), second_.get()}) {
+      RETURN_IF_ERROR(comm->Register(*shard_));
+      RETURN_IF_ERROR(comm->Register(*unit_));
+    }
+    for (const DType dtype : {DType::kF64, DType::kF32, DType::kBf16, DType::kI32, DType::kU16}) {
+      RETURN_IF_ERROR(Moves(dtype));
+      if (dtype != DType::kU16) RETURN_IF_ERROR(Sums(dtype));
+    }
+    RETURN_IF_ERROR(TwoAtOnce());
+    for (Communicator* comm : {comm_.get(), second_.get()}) {
+      comm->Deregister(*shard_);
+      comm->Deregister(*unit_);
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const std::string& name,
-                                                        absl::Duration timeout) {
-    return ConnectRank(rank_, world_, name, timeout, *store_, *device_);
+                                                        BufferRegistration registration) {
+    return ConnectRank(rank_, world_, name, registration, *store_, *device_);
   }
 
   Vector On(const DeviceBuffer& buffer, DType dtype, std::int64_t size) const {
@@ -248,8 +274,8 @@ class RankMemory {
     RETURN_IF_ERROR(Note(nullptr));
     for (int i = 0; i < 2; ++i) {
       const std::string name = absl::StrCat("communicator-", i + 1);
-      ASSIGN_OR_RETURN(comms_[i],
-                       ConnectRank(rank_, world_, name, absl::Seconds(60), *store_, *device_));
+      ASSIGN_OR_RETURN(comms_[i], ConnectRank(rank_, world_, name, BufferRegistration::kNone,
+                                              *store_, *device_));
       RETURN_IF_ERROR(Note(absl::StrCat(name, ": connected").c_str()));
       RETURN_IF_ERROR(Use(*comms_[i], name));
     }

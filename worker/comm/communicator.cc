@@ -23,4 +23,28 @@ std::optional<int> PeerOf(const absl::Status& status) {
   return peer;
 }
 
+const char* NameOf(BufferRegistration registration) {
+  switch (registration) {
+    case BufferRegistration::kNone:
+      return "none";
+    case BufferRegistration::kLocal:
+      return "local";
+    case BufferRegistration::kWindow:
+      return "window";
+    case BufferRegistration::kWindowCopyEngine:
+      return "window-ce";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<BufferRegistration> ParseBufferRegistration(const std::string& name) {
+  for (const auto registration :
+       {BufferRegistration::kNone, BufferRegistration::kLocal, BufferRegistration::kWindow,
+        BufferRegistration::kWindowCopyEngine}) {
+    if (name == NameOf(registration)) return registration;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("registration \"", name, "\" is none of none, local, window, window-ce"));
+}
+
 }  // namespace fsdp

@@ -19,10 +19,26 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/device/device.h"
 #include "worker/device/tensor.h"
 
 namespace fsdp {
+
+// How a communicator gets at the memory that its collectives read and write. `local` and the rest
+// need ranks of one machine that can map each other's memory; where they cannot, they do as kNone.
+enum class BufferRegistration : std::uint8_t {
+  kNone,              // by way of buffers of its own
+  kLocal,             // peers read and write registered memory themselves
+  kWindow,            // the same, at the same offsets on every rank: shorter algorithms
+  kWindowCopyEngine,  // and gathers by copy engines, which leaves the multiprocessors alone
+};
+// "none", "local", "window", "window-ce".
+const char* NameOf(BufferRegistration registration);
+//   INVALID_ARGUMENT  none of those names
+absl::StatusOr<BufferRegistration> ParseBufferRegistration(const std::string& name);
+// Of trainers; docs/adr/0011-nccl.md.
+inline constexpr BufferRegistration kDefaultRegistration = BufferRegistration::kNone;
 
 class Communicator {
  public:
@@ -46,6 +62,15 @@ class Communicator {
   virtual absl::Status Broadcast(const Vector& data, int root, Stream& stream) = 0;
   // Done on `stream` once every rank's has been reached.
   virtual absl::Status Barrier(Stream& stream) = 0;
+
+  // Whether Register does anything: then the buffers come from Device::AllocateShareable.
+  [[nodiscard]] virtual bool wants_registration() const { return false; }
+  // Lets collectives on parts of `buffer` do without copies. Every rank registers buffers of equal
+  // sizes in the same order while no collective is pending, and from then on uses equal offsets in
+  // them. Errors as a collective's.
+  virtual absl::Status Register(const DeviceBuffer& /*buffer*/) { return absl::OkStatus(); }
+  // Before a registered buffer goes, and when no collective uses it any more. An abort has done it.
+  virtual void Deregister(const DeviceBuffer& /*buffer*/) {}
 
   // Names what the next collectives carry ("layers.3"), for flight recorders; has no other effect.
   virtual void SetLabel(std::string_view label) { static_cast<void>(label); }

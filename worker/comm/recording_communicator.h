@@ -32,6 +32,9 @@ class RecordingCommunicator final : public Communicator {
   absl::Status AllReduce(const Vector& data, Stream& stream) override;
   absl::Status Broadcast(const Vector& data, int root, Stream& stream) override;
   absl::Status Barrier(Stream& stream) override;
+  [[nodiscard]] bool wants_registration() const override { return inner_.wants_registration(); }
+  absl::Status Register(const DeviceBuffer& buffer) override { return inner_.Register(buffer); }
+  void Deregister(const DeviceBuffer& buffer) override { inner_.Deregister(buffer); }
   void SetLabel(std::string_view label) override;
   void Abort(const std::string& reason) override { inner_.Abort(reason); }
   [[nodiscard]] absl::Status Health() const override { return inner_.Health(); }

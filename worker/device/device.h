@@ -67,6 +67,10 @@ class Device {
   // step.
   //   RESOURCE_EXHAUSTED  the device has too little free memory; the message gives both figures.
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> Allocate(std::size_t size_bytes) = 0;
+  // As Allocate, from memory that a communicator may register (Communicator::Register).
+  virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShareable(std::size_t size_bytes) {
+    return Allocate(size_bytes);
+  }
   // Host memory that the device can copy from and to asynchronously (pinned on CUDA).
   virtual absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateHost(std::size_t size_bytes) = 0;
   // Bytes handed out by Allocate so far, and how many calls: the step loop asserts that neither

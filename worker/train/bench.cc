@@ -260,14 +260,16 @@ v1::RecomputePolicy RecomputeFrom(const std::string& name) {
 
 absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> arguments,
                                                const LocalBackend& backend) {
-  ASSIGN_OR_RETURN(
-      const ToolFlags flags,
-      ToolFlags::Parse(arguments,
-                       {"model", "batch", "seq", "steps", "warmup", "accumulate", "layers", "vocab",
-                        "dim", "heads", "precision", "reduce", "recompute", "local-ranks",
-                        "communicator", "communicators", "prefetch", "device", "seed"},
-                       {"json", "async", "no-reshard", "time-families", "no-graphs", "floor",
-                        "deterministic", "checksum"}));
+  std::vector<std::string> valued = {"model",      "batch",  "seq",       "steps", "warmup",
+                                     "accumulate", "layers", "vocab",     "dim",   "heads",
+                                     "precision",  "reduce", "recompute", "seed"};
+  const std::vector<std::string> of_ranks = {"device",        "local-ranks",       "communicator",
+                                             "communicators", "nccl-registration", "prefetch"};
+  valued.insert(valued.end(), of_ranks.begin(), of_ranks.end());
+  ASSIGN_OR_RETURN(const ToolFlags flags,
+                   ToolFlags::Parse(arguments, valued,
+                                    {"json", "async", "no-reshard", "time-families", "no-graphs",
+                                     "floor", "deterministic", "checksum"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
@@ -292,6 +294,8 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
   const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
   ASSIGN_OR_RETURN(options.communicator,
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
+  ASSIGN_OR_RETURN(options.registration, ParseBufferRegistration(flags.Text(
+                                             "nccl-registration", NameOf(kDefaultRegistration))));
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
   options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
   options.recompute = RecomputeFrom(recompute);
@@ -324,6 +328,9 @@ Times training steps on random tokens and prints one JSON line. NAME is a preset
   --recompute none|selective|full|auto  (auto)
   --local-ranks N                       ranks on this machine (1)
   --communicator gloo|in_process|nccl   how they talk (gloo; nccl with --device cuda)
+  --nccl-registration none|local|window|window-ce   how NCCL gets at the arena: by way of its own
+                                        buffers, straight from the peers', at equal offsets, and
+                                        gathers by copy engines (none)
   --communicators 1|2 --prefetch 0|1 --no-reshard   as spec.sharding
   --device cpu|cuda                     (cpu)
   --async                               do not wait for each step's loss
@@ -386,6 +393,9 @@ std::string BenchReport::ToJson() const {
   json["device_GB"] = Rounded(static_cast<double>(device_bytes) / 1e9, 3);
   json["planned_GB"] = Rounded(static_cast<double>(planned_bytes) / 1e9, 3);
   json["predicted_ms"] = Rounded(predicted_seconds * 1e3, 2);
+  if (options.communicator == CommunicatorKind::kNccl) {
+    json["nccl_registration"] = NameOf(options.registration);
+  }
   json["accumulate"] = options.accumulate;
   json["precision"] = options.parameter_dtype == DType::kBf16 ? "bf16" : "fp32";
   std::string policy = v1::RecomputePolicy_Name(options.recompute).substr(17);
@@ -409,7 +419,7 @@ absl::StatusOr<BenchReport> RunBenchRank(const BenchOptions& options, const Loca
 absl::StatusOr<BenchReport> RunBench(const BenchOptions& options, const LocalBackend& backend) {
   BenchReport report;
   const LocalRanksOptions ranks{options.world_size, options.communicator, options.num_communicators,
-                                options.deterministic};
+                                options.deterministic, options.registration};
   RETURN_IF_ERROR(RunLocalRanks(ranks, backend, [&](LocalRank& rank) -> absl::Status {
     ASSIGN_OR_RETURN(BenchReport mine, RunBenchRank(options, backend, rank));
     if (rank.rank == 0) report = std::move(mine);

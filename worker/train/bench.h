@@ -37,6 +37,7 @@ struct BenchOptions {
   bool reshard_after_forward = true;
   int world_size = 1;
   CommunicatorKind communicator = CommunicatorKind::kInProcess;
+  BufferRegistration registration = kDefaultRegistration;  // nccl
   // False lets the host run ahead of the device.
   bool synchronous = true;
   // Seconds by kernel family on any device, at the price of slower steps (EngineOptions).

@@ -79,7 +79,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Plan& plan,
                                                        Communicator* gather,
                                                        Communicator* scatter) {
   RETURN_IF_ERROR(CheckFit(plan, device, gather, scatter));
-  ASSIGN_OR_RETURN(auto arena, device.Allocate(static_cast<std::size_t>(plan.arena_bytes)));
+  const auto arena_bytes = static_cast<std::size_t>(plan.arena_bytes);
+  const bool shareable =
+      gather != nullptr && (gather->wants_registration() || scatter->wants_registration());
+  ASSIGN_OR_RETURN(
+      auto arena, shareable ? device.AllocateShareable(arena_bytes) : device.Allocate(arena_bytes));
   ASSIGN_OR_RETURN(auto host,
                    device.AllocateHost(static_cast<std::size_t>(EngineImpl::HostBytes(plan))));
   auto engine = std::make_unique<EngineImpl>(plan, options, device, gather, scatter,
@@ -124,6 +128,13 @@ EngineImpl::~EngineImpl() {
        {&device_.gather(), &device_.scatter(), &device_.copy(), &device_.compute()}) {
     device_.Synchronize(*stream).IgnoreError();
   }
+  for (Communicator* communicator : communicators()) communicator->Deregister(*arena_memory_);
+}
+
+std::vector<Communicator*> EngineImpl::communicators() const {
+  if (gather_ == nullptr) return {};
+  if (gather_ == scatter_) return {gather_};
+  return {gather_, scatter_};
 }
 
 // A communicator that died has let its stream go on: what the device then computed is worthless.
@@ -146,7 +157,13 @@ EngineImpl::HostResult* EngineImpl::host_result(std::size_t slot) const {
 
 absl::Status EngineImpl::Start() {
   if (plan_.input.model.position == PositionKind::kRope) RETURN_IF_ERROR(UploadRopeTables());
-  return device_.Synchronize(device_.compute());
+  RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+  // The arena is one buffer, laid out alike on every rank: one registration serves all gathers and
+  // scatters.
+  for (Communicator* communicator : communicators()) {
+    RETURN_IF_ERROR(communicator->Register(*arena_memory_));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status EngineImpl::Upload(const Vector& to, const std::vector<double>& values) {

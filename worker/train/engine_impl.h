@@ -110,6 +110,8 @@ class EngineImpl final : public Engine {
   // Normally distributed numbers into all memory that activations share, as bf16 or f32.
   absl::Status FillActivations();
   [[nodiscard]] absl::Status CheckPeers() const;
+  // None, one or two.
+  [[nodiscard]] std::vector<Communicator*> communicators() const;
 
   [[nodiscard]] int head_stage() const { return static_cast<int>(plan_.stages.size()) - 1; }
   [[nodiscard]] DeviceScalars* scalars() const {

@@ -78,6 +78,9 @@ class Borrowed final : public Communicator {
     return inner_.Broadcast(data, root, stream);
   }
   absl::Status Barrier(Stream& stream) override { return inner_.Barrier(stream); }
+  [[nodiscard]] bool wants_registration() const override { return inner_.wants_registration(); }
+  absl::Status Register(const DeviceBuffer& buffer) override { return inner_.Register(buffer); }
+  void Deregister(const DeviceBuffer& buffer) override { inner_.Deregister(buffer); }
   void SetLabel(std::string_view label) override { inner_.SetLabel(label); }
   void Abort(const std::string& reason) override { inner_.Abort(reason); }
   [[nodiscard]] absl::Status Health() const override { return inner_.Health(); }

@@ -84,7 +84,7 @@ absl::StatusOr<Communicators> Connect(int rank, const LocalRanksOptions& options
   const LocalBackend::CreateCommunicator& create =
       options.communicator == CommunicatorKind::kNccl ? backend.create_nccl : backend.create_gloo;
   const auto connect = [&](const std::string& name) {
-    return create(name, rank, options.world_size, device, store);
+    return create(name, rank, options, device, store);
   };
   Communicators communicators;
   ASSIGN_OR_RETURN(communicators.gather, connect("gather"));

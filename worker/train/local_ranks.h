@@ -22,11 +22,20 @@ enum class CommunicatorKind : std::uint8_t { kGloo, kInProcess, kNccl };
 //   INVALID_ARGUMENT  none of "gloo", "in_process", "nccl"
 absl::StatusOr<CommunicatorKind> ParseCommunicatorKind(const std::string& name);
 
+struct LocalRanksOptions {
+  int world_size = 1;
+  CommunicatorKind communicator = CommunicatorKind::kInProcess;
+  int num_communicators = 2;
+  bool deterministic = false;
+  BufferRegistration registration = kDefaultRegistration;  // nccl
+};
+
 // What the executable brings: the device of a rank and the communicators between processes.
 struct LocalBackend {
   // `name`: "gather" or "scatter".
   using CreateCommunicator = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(
-      const std::string& name, int rank, int world_size, Device& device, RendezvousStore& store)>;
+      const std::string& name, int rank, const LocalRanksOptions& options, Device& device,
+      RendezvousStore& store)>;
 
   // `deterministic`: the same bits in every run of the same ranks (spec.train.deterministic).
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank, int world_size,
@@ -44,13 +53,6 @@ struct LocalBackend {
 
 // CPU devices that share the machine's cores, and gloo.
 LocalBackend CpuBackend();
-
-struct LocalRanksOptions {
-  int world_size = 1;
-  CommunicatorKind communicator = CommunicatorKind::kInProcess;
-  int num_communicators = 2;
-  bool deterministic = false;
-};
 
 struct LocalRank {
   int rank = 0;

@@ -13,11 +13,11 @@ LocalBackend CpuBackend() {
     options.ranks_on_machine = world_size;
     return CreateCpuDevice(options);
   };
-  backend.create_gloo = [](const std::string& name, int rank, int world_size, Device& /*device*/,
-                           RendezvousStore& store) {
+  backend.create_gloo = [](const std::string& name, int rank, const LocalRanksOptions& ranks,
+                           Device& /*device*/, RendezvousStore& store) {
     GlooOptions options;
     options.rank = rank;
-    options.world_size = world_size;
+    options.world_size = ranks.world_size;
     options.name = name;
     return CreateGlooCommunicator(options, store);
   };

@@ -5,10 +5,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/comm/nccl/cuda_stream_marker.h"
 #include "worker/comm/nccl/nccl_communicator.h"
 #include "worker/comm/nccl/nccl_environment.h"
+#include "worker/comm/nccl/nccl_memory.h"
 #include "worker/device/cuda/cuda_ceilings.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/cuda_memory.h"
@@ -60,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(int ordinal, bool determini
   options.ordinal = ordinal;
   options.deterministic = deterministic;
   options.cache_directory = CacheDirectory();
+  options.shareable = NcclMemory();
   return CreateCudaDevice(options);
 }
 
@@ -73,12 +76,22 @@ absl::StatusOr<std::unique_ptr<Device>> CreateLocalDevice(int rank, int world_si
 }
 
 absl::StatusOr<std::unique_ptr<Communicator>> CreateLocalNccl(const std::string& name, int rank,
-                                                              int world_size, Device& device,
+                                                              const LocalRanksOptions& ranks,
+                                                              Device& device,
                                                               RendezvousStore& store) {
   NcclOptions options;
   options.rank = rank;
-  options.world_size = world_size;
+  options.world_size = ranks.world_size;
   options.timeout = kLocalTimeout;
+  options.registration = ranks.registration;
+  ASSIGN_OR_RETURN(const int count, NumDevices());
+  if (ranks.world_size > count && options.registration != BufferRegistration::kNone) {
+    if (rank == 0) {
+      LOG_WARNING("%d ranks share %d devices and talk over sockets: registration %s has no effect",
+                  ranks.world_size, count, NameOf(options.registration));
+    }
+    options.registration = BufferRegistration::kNone;
+  }
   const std::string key = absl::StrCat("nccl-", name);
   if (rank == 0) {
     ASSIGN_OR_RETURN(const std::string id, MakeNcclId());
@@ -107,6 +120,8 @@ absl::StatusOr<RankCommunicators> ConnectNccl(const v1::TrainerStart& start,
   options.rank = assignment.key().rank();
   options.world_size = assignment.world_size();
   options.timeout = std::max(kMinTimeout, absl::Seconds(4 * spec.limits().hang_timeout_seconds()));
+  // They talk over sockets.
+  if (start.share_device()) options.registration = BufferRegistration::kNone;
   options.unique_id = commit.nccl_ids(0);
   ASSIGN_OR_RETURN(communicators.gather, CreateNcclCommunicator(options, device));
   if (wanted == 1) return communicators;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -61,7 +62,8 @@ class NcclCommunicator final : public Communicator {
   explicit NcclCommunicator(const NcclOptions& options)
       : rank_(options.rank),
         world_size_(options.world_size),
-        timeout_(absl::ToChronoNanoseconds(options.timeout)) {}
+        timeout_(absl::ToChronoNanoseconds(options.timeout)),
+        registration_(options.registration) {}
   ~NcclCommunicator() override;
 
   absl::Status Connect(const std::string& unique_id, Device& device);
@@ -75,6 +77,11 @@ class NcclCommunicator final : public Communicator {
   absl::Status AllReduce(const Vector& data, Stream& stream) override;
   absl::Status Broadcast(const Vector& data, int root, Stream& stream) override;
   absl::Status Barrier(Stream& stream) override;
+  [[nodiscard]] bool wants_registration() const override {
+    return registration_ != BufferRegistration::kNone && world_size_ > 1;
+  }
+  absl::Status Register(const DeviceBuffer& buffer) override;
+  void Deregister(const DeviceBuffer& buffer) override;
   void SetLabel(std::string_view label) override { label_ = label; }
 
   void Abort(const std::string& reason) override {
@@ -91,6 +98,12 @@ class NcclCommunicator final : public Communicator {
     std::string what;
     EventHandle reached;
     SteadyClock::time_point since;
+  };
+
+  // Of a buffer: one of the two, and null where NCCL has no use for it.
+  struct Registered {
+    void* local = nullptr;
+    ncclWindow_t window = nullptr;
   };
 
   // Issues one collective and waits until NCCL has taken it.
@@ -110,9 +123,11 @@ class NcclCommunicator final : public Communicator {
   const int rank_;
   const int world_size_;
   const std::chrono::nanoseconds timeout_;
+  const BufferRegistration registration_;
   int ordinal_ = 0;
-  std::string label_;                    // step thread
-  std::unique_ptr<DeviceBuffer> token_;  // what Barrier sums
+  std::string label_;                             // step thread
+  std::unique_ptr<DeviceBuffer> token_;           // what Barrier sums
+  std::map<const void*, Registered> registered_;  // by address; step thread
 
   mutable std::mutex mutex_;
   ncclComm_t comm_ = nullptr;        // guarded by mutex_; null once given up
@@ -131,6 +146,9 @@ absl::Status NcclCommunicator::Connect(const std::string& unique_id, Device& dev
   std::memcpy(&id, unique_id.data(), sizeof(id));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (registration_ == BufferRegistration::kWindowCopyEngine) {
+    config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+  }
   ncclResult_t result = ncclSuccess;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -271,6 +289,35 @@ void NcclCommunicator::Watch() {
     if (!status.ok()) static_cast<void>(Fail(status));
     lock.lock();
   }
+}
+
+absl::Status NcclCommunicator::Register(const DeviceBuffer& buffer) {
+  if (!wants_registration() || buffer.size_bytes() == 0) return Health();
+  const bool local = registration_ == BufferRegistration::kLocal;
+  // NCCL may write the window's handle later, while Settle waits: its place must stay.
+  Registered& entry = registered_[buffer.data()];
+  ncclResult_t result = ncclSuccess;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!status_.ok()) return status_;
+    result = local ? ncclCommRegister(comm_, buffer.data(), buffer.size_bytes(), &entry.local)
+                   : ncclCommWindowRegister(comm_, buffer.data(), buffer.size_bytes(),
+                                            &entry.window, NCCL_WIN_COLL_SYMMETRIC);
+  }
+  // It says "success" while a thread of NCCL's still registers the window.
+  if (result == ncclSuccess) result = ncclInProgress;
+  return Settle(result, local ? "ncclCommRegister" : "ncclCommWindowRegister");
+}
+
+void NcclCommunicator::Deregister(const DeviceBuffer& buffer) {
+  const auto found = registered_.find(buffer.data());
+  if (found == registered_.end()) return;
+  const Registered entry = found->second;
+  registered_.erase(found);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (comm_ == nullptr) return;
+  if (entry.local != nullptr) static_cast<void>(ncclCommDeregister(comm_, entry.local));
+  if (entry.window != nullptr) static_cast<void>(ncclCommWindowDeregister(comm_, entry.window));
 }
 
 absl::Status NcclCommunicator::AllGather(const Vector& shard, const Vector& unit, Stream& stream) {

@@ -36,6 +36,7 @@ struct NcclOptions {
   std::string unique_id;  // of MakeNcclId, the same on every rank
   // Of connecting, and of one pending collective.
   absl::Duration timeout = absl::Seconds(120);
+  BufferRegistration registration = kDefaultRegistration;
 };
 
 // Connects to every peer (blocks). `device` is a CUDA device and outlives the communicator; called

@@ -33,12 +33,13 @@ class CudaGraph final : public DeviceGraph {
   GraphExecHandle handle;
 };
 
-template <auto Free>
 class Buffer final : public DeviceBuffer {
  public:
-  Buffer(void* data, std::size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  using Free = void (*)(void*);
+  Buffer(void* data, std::size_t size_bytes, Free free)
+      : data_(data), size_bytes_(size_bytes), free_(free) {}
   ~Buffer() override {
-    if (data_ != nullptr) static_cast<void>(Free(data_));
+    if (data_ != nullptr) free_(data_);
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -49,15 +50,16 @@ class Buffer final : public DeviceBuffer {
  private:
   void* data_;
   std::size_t size_bytes_;
+  Free free_;
 };
 
-// cudaFree is overloaded for C++ callers; a named function picks one.
-cudaError_t FreeDevice(void* data) { return cudaFree(data); }
-cudaError_t FreeHost(void* data) { return cudaFreeHost(data); }
+void FreeDevice(void* data) { static_cast<void>(cudaFree(data)); }
+void FreeHost(void* data) { static_cast<void>(cudaFreeHost(data)); }
 
 class CudaDevice final : public Device {
  public:
   absl::Status Init(const CudaDeviceOptions& options) {
+    shareable_ = options.shareable;
     FSDP_RETURN_IF_CUDA_ERROR(cudaSetDevice(options.ordinal));
     cudaDeviceProp properties;
     FSDP_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, options.ordinal));
@@ -92,19 +94,24 @@ class CudaDevice final : public Device {
     if (cudaError_t error = cudaMalloc(&data, bytes); error != cudaSuccess) {
       return AllocationError(error, bytes);
     }
-    auto buffer = std::make_unique<Buffer<FreeDevice>>(data, size_bytes);
-    FSDP_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(data, 0, bytes, compute_.handle.get()));
-    FSDP_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.handle.get()));
-    allocated_bytes_ += size_bytes;
-    ++num_allocations_;
-    return buffer;
+    return Cleared(std::make_unique<Buffer>(data, size_bytes, FreeDevice));
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateShareable(std::size_t size_bytes) override {
+    if (shareable_.allocate == nullptr || size_bytes == 0) return Allocate(size_bytes);
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    FSDP_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
+    if (size_bytes > free_bytes) return TooLittle(size_bytes, free_bytes, total_bytes);
+    ASSIGN_OR_RETURN(void* data, shareable_.allocate(size_bytes));
+    return Cleared(std::make_unique<Buffer>(data, size_bytes, shareable_.free));
   }
 
   absl::StatusOr<std::unique_ptr<DeviceBuffer>> AllocateHost(std::size_t size_bytes) override {
     void* data = nullptr;
     FSDP_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(&data, std::max<std::size_t>(size_bytes, 1), cudaHostAllocDefault));
-    return std::make_unique<Buffer<FreeHost>>(data, size_bytes);
+    return std::make_unique<Buffer>(data, size_bytes, FreeHost);
   }
 
   std::size_t allocated_bytes() const override { return allocated_bytes_; }
@@ -190,6 +197,21 @@ class CudaDevice final : public Device {
     return absl::OkStatus();
   }
 
+  // Zero-fills and counts a new buffer.
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Cleared(std::unique_ptr<DeviceBuffer> buffer) {
+    FSDP_RETURN_IF_CUDA_ERROR(
+        cudaMemsetAsync(buffer->data(), 0, buffer->size_bytes(), compute_.handle.get()));
+    FSDP_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(compute_.handle.get()));
+    allocated_bytes_ += buffer->size_bytes();
+    ++num_allocations_;
+    return buffer;
+  }
+
+  static absl::Status TooLittle(std::size_t bytes, std::size_t free_bytes,
+                                std::size_t total_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d bytes of device memory asked for, %d of %d free", bytes, free_bytes, total_bytes));
+  }
   static absl::Status AllocationError(cudaError_t error, std::size_t bytes) {
     absl::Status status = CudaToStatus(error, "cudaMalloc");
     std::size_t free_bytes = 0;
@@ -198,11 +220,11 @@ class CudaDevice final : public Device {
         cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) {
       return status;
     }
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%d bytes of device memory asked for, %d of %d free", bytes, free_bytes, total_bytes));
+    return TooLittle(bytes, free_bytes, total_bytes);
   }
 
   std::string name_;
+  ShareableMemory shareable_;
   CudaStream compute_;
   CudaStream gather_;
   CudaStream scatter_;

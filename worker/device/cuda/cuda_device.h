@@ -25,6 +25,13 @@ enum class AttentionBackend : std::uint8_t {
   kCudnn,  // cuDNN or an error
 };
 
+// Where memory comes from that the ranks of a machine may map into each other; both null: from
+// where all other does.
+struct ShareableMemory {
+  absl::StatusOr<void*> (*allocate)(std::size_t size_bytes) = nullptr;
+  void (*free)(void* data) = nullptr;
+};
+
 struct CudaDeviceOptions {
   int ordinal = 0;  // of the devices that this process sees
   AttentionBackend attention = AttentionBackend::kAuto;
@@ -36,6 +43,7 @@ struct CudaDeviceOptions {
   // Where the fastest algorithm of each large matmul is kept between runs (matmul_cache.h); empty:
   // nowhere. Deterministic devices do not time, so they neither read nor write it.
   std::string cache_directory;
+  ShareableMemory shareable;  // of AllocateShareable
 };
 
 //   FAILED_PRECONDITION  no driver, no such device, or a device older than the built code
