@@ -1,5 +1,5 @@
-// cuda-ops-bench [bandwidth] [attention] [matmul]: what the operations of the CUDA backend reach on
-// this machine's device 0. Without arguments, everything.
+// cuda-ops-bench [bandwidth] [attention] [matmul] [epilogue]: what the operations of the CUDA
+// backend reach on this machine's device 0. Without arguments, everything.
 
 #include <cstdio>
 #include <string>
@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   std::vector<std::string> parts(argv + 1, argv + argc);
-  if (parts.empty()) parts = {"bandwidth", "matmul", "attention"};
+  if (parts.empty()) parts = {"bandwidth", "matmul", "epilogue", "attention"};
   auto device = fsdp::CreateCudaDevice({});
   fsdp::bench::Must(device.status(), "create device");
   std::printf("device: %s\n", (*device)->name().c_str());
@@ -19,10 +19,13 @@ int main(int argc, char** argv) {
       fsdp::bench::BenchBandwidth(**device);
     } else if (part == "matmul") {
       fsdp::bench::BenchMatMul(**device);
+    } else if (part == "epilogue") {
+      fsdp::bench::BenchEpilogue(**device);
     } else if (part == "attention") {
       fsdp::bench::BenchAttention(30);
     } else {
-      std::fprintf(stderr, "unknown part '%s': bandwidth, matmul, attention\n", part.c_str());
+      std::fprintf(stderr, "unknown part '%s': bandwidth, matmul, epilogue, attention\n",
+                   part.c_str());
       return 2;
     }
   }

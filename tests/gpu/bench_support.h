@@ -55,6 +55,7 @@ double CopySeconds(Device& device, std::int64_t bytes);
 void BenchBandwidth(Device& device);
 void BenchAttention(int rounds);
 void BenchMatMul(Device& device);
+void BenchEpilogue(Device& device);
 
 }  // namespace fsdp::bench
 
