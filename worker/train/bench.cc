@@ -15,12 +15,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "proto/support/status.h"
 #include "worker/device/philox.h"
 #include "worker/train/engine.h"
 #include "worker/train/oracle_file.h"
 #include "worker/train/tool_flags.h"
+#include "worker/train/tool_model.h"
 #include "worker/train/weights_checksum.h"
 
 namespace fsdp {
@@ -219,37 +219,6 @@ nlohmann::ordered_json FloorJson(const StepFloor& floor, double step_seconds) {
           {"copy_TBps", Rounded(floor.copy_bytes_per_second / 1e12, 3)}};
 }
 
-absl::StatusOr<ModelConfig> BenchModel(const ToolFlags& flags) {
-  const std::string name = flags.Text("model", "minillm");
-  const std::vector<std::string> presets = PresetNames();
-  v1::ModelSpec spec;
-  if (std::find(presets.begin(), presets.end(), name) != presets.end()) {
-    spec.set_preset(name);
-  } else {
-    std::ifstream file(name);
-    if (!file) {
-      return absl::InvalidArgumentError(absl::StrCat("--model ", name,
-                                                     " is neither a readable file nor one of ",
-                                                     absl::StrJoin(presets, ", ")));
-    }
-    const std::string text((std::istreambuf_iterator<char>(file)),
-                           std::istreambuf_iterator<char>());
-    ASSIGN_OR_RETURN(ModelConfig model, ModelFromPeerConfig(text));
-    ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", model.num_layers, 1, 4096));
-    model.num_layers = static_cast<int>(layers);
-    return model;
-  }
-  ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", 0, 1, 4096));
-  ASSIGN_OR_RETURN(const std::int64_t vocab, flags.Integer("vocab", 0, 2, 1 << 24));
-  ASSIGN_OR_RETURN(const std::int64_t dim, flags.Integer("dim", 0, 1, 1 << 17));
-  ASSIGN_OR_RETURN(const std::int64_t heads, flags.Integer("heads", 0, 1, 4096));
-  if (layers > 0) spec.set_num_layers(static_cast<int>(layers));
-  if (vocab > 0) spec.set_vocab_size(vocab);
-  if (dim > 0) spec.set_dim(dim);
-  if (heads > 0) spec.set_num_heads(static_cast<int>(heads));
-  return ResolveModel(spec);
-}
-
 v1::RecomputePolicy RecomputeFrom(const std::string& name) {
   if (name == "none") return v1::RECOMPUTE_POLICY_NONE;
   if (name == "selective") return v1::RECOMPUTE_POLICY_SELECTIVE;
@@ -274,7 +243,7 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
   BenchOptions options;
-  ASSIGN_OR_RETURN(options.model, BenchModel(flags));
+  ASSIGN_OR_RETURN(options.model, ModelFromFlags(flags));
   ASSIGN_OR_RETURN(options.batch, flags.Integer("batch", options.batch, 1, 1 << 20));
   ASSIGN_OR_RETURN(options.sequence_length,
                    flags.Integer("seq", options.sequence_length, 1, 1 << 20));

@@ -1,5 +1,5 @@
 // fsdp-trainer: runs ranks. Under a daemon (--link-fd=N), alone (run), and as a yardstick (oracle,
-// bench). Exit codes: trainer_errors.h.
+// bench, collectives). Exit codes: trainer_errors.h.
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -21,6 +21,7 @@
 #include "proto/support/spec.h"
 #include "proto/support/status.h"
 #include "worker/train/bench.h"
+#include "worker/train/collectives.h"
 #include "worker/train/link_daemon.h"
 #include "worker/train/local_launch.h"
 #include "worker/train/oracle.h"
@@ -42,6 +43,8 @@ constexpr char kUsage[] =
       Replays a recorded training and compares; exits with 0 only within tolerance.
   bench --model NAME|FILE --batch B --seq T --steps N --warmup W [--json] ...
       Times training steps on random tokens.
+  collectives --model NAME|FILE --local-ranks N ...
+      Times gathers and scatters of the model's units between the ranks.
   --link-fd N
       A rank of a worker daemon, which starts it so.
   --version, --help
@@ -174,9 +177,10 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const std::string command = arguments.empty() ? "" : arguments[0];
   if (WantsHelp(arguments)) {
-    std::fputs(command == "oracle"  ? kOracleUsage
-               : command == "bench" ? kBenchUsage
-                                    : kUsage,
+    std::fputs(command == "oracle"        ? kOracleUsage
+               : command == "bench"       ? kBenchUsage
+               : command == "collectives" ? kCollectivesUsage
+                                          : kUsage,
                stdout);
     return 0;
   }
@@ -188,6 +192,9 @@ int Main(int argc, char** argv) {
   }
   if (command == "oracle") return OracleMain(std::span(arguments).subspan(1), backend.local);
   if (command == "bench") return BenchMain(std::span(arguments).subspan(1), backend.local);
+  if (command == "collectives") {
+    return CollectivesMain(std::span(arguments).subspan(1), backend.local);
+  }
   const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
       arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"version"});
   if (!flags.ok()) return FailUsage(flags.status());

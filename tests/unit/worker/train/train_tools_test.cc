@@ -1,5 +1,5 @@
-// The command lines of oracle and bench: flags, exit codes, and oracle files that were tampered
-// with.
+// The command lines of oracle, bench and collectives: flags, exit codes, and oracle files that were
+// tampered with.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/train/bench.h"
+#include "worker/train/collectives.h"
 #include "worker/train/oracle.h"
 #include "worker/train/tool_flags.h"
 #include "worker/train/weights_checksum.h"
@@ -120,6 +121,48 @@ TEST(Bench, LineHasThePeersFields) {
   EXPECT_TRUE(json["families"].contains("gather"));
   for (const char* pass : {"forward", "backward"}) {
     EXPECT_EQ(json["attention"][pass].get<std::string>().rfind("own fp32, ", 0), 0U) << json;
+  }
+}
+
+TEST(CollectivesMain, ExitCodes) {
+  const auto run = [](std::vector<std::string> arguments) {
+    return CollectivesMain(arguments, CpuBackend());
+  };
+  EXPECT_EQ(run({"--model", "llama-tiny", "--communicator", "in_process", "--rounds", "2"}), 0);
+  EXPECT_EQ(run({"--model", "no-such-model"}), 2);
+  EXPECT_EQ(run({"--local-ranks", "1"}), 2);
+  EXPECT_EQ(run({"surplus"}), 2);
+  EXPECT_EQ(run({"--model", "llama-tiny", "--communicator", "nccl"}), 1);
+}
+
+TEST(Collectives, EverySizeOfUnitOnce) {
+  v1::ModelSpec spec;
+  spec.set_preset("llama-tiny");
+  CollectivesOptions options;
+  options.model = *ResolveModel(spec);
+  options.world_size = 3;
+  options.rounds = 3;
+  const auto report = MeasureCollectives(options, CpuBackend());
+  ASSERT_TRUE(report.ok()) << report.status();
+  std::int64_t units = 0;
+  double last_bytes = 0;
+  for (const UnitRate& rate : report->rates) {
+    units += rate.count;
+    EXPECT_NE(static_cast<double>(rate.gather_bytes), last_bytes) << rate.unit;
+    last_bytes = static_cast<double>(rate.gather_bytes);
+    EXPECT_EQ(rate.scatter_bytes, 2 * rate.gather_bytes) << "fp32 beside bf16";
+    for (const double seconds : {rate.gather_seconds, rate.scatter_seconds, rate.both_seconds}) {
+      EXPECT_GT(seconds, 0) << rate.unit;
+    }
+  }
+  EXPECT_EQ(units, static_cast<std::int64_t>(UnitsOf(options.model).size()));
+  // 2 of 3 ranks' shards cross the bus.
+  EXPECT_DOUBLE_EQ(report->BusBytesPerSecond(300, 2), 100);
+  const auto json = nlohmann::json::parse(report->ToJson());
+  ASSERT_EQ(json["units"].size(), report->rates.size());
+  for (const char* field : {"unit", "count", "gather_MB", "gather_us", "gather_GBps",
+                            "scatter_GBps", "both_us", "both_GBps"}) {
+    EXPECT_TRUE(json["units"][0].contains(field)) << field;
   }
 }
 

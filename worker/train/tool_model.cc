@@ -1,0 +1,47 @@
+#include "worker/train/tool_model.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/support/status.h"
+#include "worker/train/oracle_file.h"
+
+namespace fsdp {
+
+absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags) {
+  const std::string name = flags.Text("model", "minillm");
+  const std::vector<std::string> presets = PresetNames();
+  v1::ModelSpec spec;
+  if (std::find(presets.begin(), presets.end(), name) != presets.end()) {
+    spec.set_preset(name);
+  } else {
+    std::ifstream file(name);
+    if (!file) {
+      return absl::InvalidArgumentError(absl::StrCat("--model ", name,
+                                                     " is neither a readable file nor one of ",
+                                                     absl::StrJoin(presets, ", ")));
+    }
+    const std::string text((std::istreambuf_iterator<char>(file)),
+                           std::istreambuf_iterator<char>());
+    ASSIGN_OR_RETURN(ModelConfig model, ModelFromPeerConfig(text));
+    ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", model.num_layers, 1, 4096));
+    model.num_layers = static_cast<int>(layers);
+    return model;
+  }
+  ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", 0, 1, 4096));
+  ASSIGN_OR_RETURN(const std::int64_t vocab, flags.Integer("vocab", 0, 2, 1 << 24));
+  ASSIGN_OR_RETURN(const std::int64_t dim, flags.Integer("dim", 0, 1, 1 << 17));
+  ASSIGN_OR_RETURN(const std::int64_t heads, flags.Integer("heads", 0, 1, 4096));
+  if (layers > 0) spec.set_num_layers(static_cast<int>(layers));
+  if (vocab > 0) spec.set_vocab_size(vocab);
+  if (dim > 0) spec.set_dim(dim);
+  if (heads > 0) spec.set_num_heads(static_cast<int>(heads));
+  return ResolveModel(spec);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,19 @@
+#ifndef FSDPCTL_WORKER_TRAIN_TOOL_MODEL_H_
+#define FSDPCTL_WORKER_TRAIN_TOOL_MODEL_H_
+
+// The model that bench and collectives are asked for.
+
+#include "absl/status/statusor.h"
+#include "worker/plan/model_config.h"
+#include "worker/train/tool_flags.h"
+
+namespace fsdp {
+
+// --model NAME|FILE (minillm): a preset, or a peer's config.json; --layers, --vocab, --dim and
+// --heads instead of the preset's, --layers instead of the file's.
+//   INVALID_ARGUMENT  names the flag or the model's field, the value and what it may be
+absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_TRAIN_TOOL_MODEL_H_
