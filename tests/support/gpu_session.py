@@ -54,7 +54,7 @@ class Session:
             code, output = done.returncode, done.stdout
         except subprocess.TimeoutExpired as expired:
             code, output = 124, (expired.stdout or b"").decode(errors="replace")
-        (self.out / (re.sub(r"[ /]", "_", name) + ".log")).write_text(output)
+        (self.out / (re.sub(r"[^A-Za-z0-9.-]+", "_", name) + ".log")).write_text(output)
         return code, output, time.time() - began
 
     def fail(self, name, output):
@@ -161,7 +161,22 @@ def ours(session, shape, flags, name, steps=30):
     return must(session, name, run_ours(session, shape, flags, name, steps))
 
 
-def plan(session, name, shape, policy="auto", world=1, sharding=None):
+def job_of(shape, world, **spec):
+    """A job of this shape on `world` GPUs, as a document; `spec` is put into its sections."""
+    flag = dict(zip(shape[::2], shape[1::2]))
+    batch = int(flag["--batch"])
+    document = {"apiVersion": "fsdp.v1", "kind": "TrainingJob", "metadata": {"name": "case"}, "spec": {
+        "model": {"preset": flag["--model"]} | {
+            field: int(flag[given]) for given, field in MODEL_FIELDS.items() if given in flag},
+        "data": {"source": "synthetic", "sequenceLength": int(flag["--seq"]), "targets": "independent"},
+        "train": {"globalBatch": batch * world, "microBatch": batch},
+        "resources": {"nodes": 1, "devicesPerNode": world, "device": "cuda"}, "limits": {"maxSteps": 1}}}
+    for section, values in spec.items():
+        document["spec"].setdefault(section, {}).update(values)
+    return document
+
+
+def plan(session, name, shape, policy="auto", world=1):
     """What `fsdpctl plan` says of a step on H200s, in a process without a GPU: {"total", "context": bytes, "seconds"}.
 
     None: no fsdpctl in --bin, or the plan says that it does not fit.
@@ -169,17 +184,8 @@ def plan(session, name, shape, policy="auto", world=1, sharding=None):
     program = session.bin / "fsdpctl"
     if not program.exists():
         return None
-    flag = dict(zip(shape[::2], shape[1::2]))
-    model = {"preset": flag["--model"]} | {
-        field: int(flag[given]) for given, field in MODEL_FIELDS.items() if given in flag}
-    batch = int(flag["--batch"])
-    job = {"apiVersion": "fsdp.v1", "kind": "TrainingJob", "metadata": {"name": "case"}, "spec": {
-        "model": model, "data": {"source": "synthetic", "sequenceLength": int(flag["--seq"]), "targets": "independent"},
-        "train": {"globalBatch": batch * world, "microBatch": batch, "recompute": policy},
-        "sharding": sharding or {},
-        "resources": {"nodes": 1, "devicesPerNode": world, "device": "cuda"}, "limits": {"maxSteps": 1}}}
     path = session.out / "case.json"
-    path.write_text(json.dumps(job))
+    path.write_text(json.dumps(job_of(shape, world, train={"recompute": policy})))
     command = [program, "plan", path, "-o", "json", "--device-memory", H200_MEMORY]
     name = f"plan {policy} {name}"
     code, output, _ = session.run(name, command, environment=session.environment | {"CUDA_VISIBLE_DEVICES": ""})
@@ -190,8 +196,7 @@ def plan(session, name, shape, policy="auto", world=1, sharding=None):
         return None
     report = json.loads(output[output.index("{"):])
     context = sum(entry["bytes"] for entry in report["memory"] if entry["kind"] in ("context and libraries", "NCCL"))
-    return {"total": report["totalBytes"], "context": context, "seconds": report["predictedStepSeconds"],
-            "units": report["units"]}
+    return {"total": report["totalBytes"], "context": context, "seconds": report["predictedStepSeconds"]}
 
 
 def train(session, name, job, world, settings):
