@@ -40,12 +40,15 @@ class Session:
         self.environment["LD_LIBRARY_PATH"] = library_path(self.bin)
         self.deadline = time.monotonic() + limit if limit else None
 
+    def within(self, timeout):
+        """Seconds of `timeout` that are left."""
+        return min(timeout, self.deadline - time.monotonic()) if self.deadline else timeout
+
     def run(self, name, command, timeout=240, environment=None):
         """(exit code, output, seconds); the output is kept in --out."""
-        if self.deadline:
-            timeout = min(timeout, self.deadline - time.monotonic())
-            if timeout < 1:
-                return 124, "not run: the part's time is up (--limit-s)", 0
+        timeout = self.within(timeout)
+        if timeout < 1:
+            return 124, "not run: the part's time is up (--limit-s)", 0
         began = time.time()
         try:
             done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
