@@ -320,6 +320,7 @@ void BenchBandwidth(Device& device) {
   Embeddings(device, table, 16384, 128256, 2048);
   Losses(device, table, 8192, 32000);
   Losses(device, table, 2048, 128256);
+  Losses(device, table, 2048, 151936);
 }
 
 }  // namespace fsdp::bench
