@@ -43,6 +43,9 @@ class CollectivesRun {
  public:
   CollectivesRun(const CollectivesOptions& options, LocalRank& rank)
       : options_(options), rank_(rank), device_(rank.device) {}
+  ~CollectivesRun() {
+    for (const auto& [communicator, buffer] : registered_) communicator->Deregister(*buffer);
+  }
 
   absl::StatusOr<std::vector<UnitRate>> Run() {
     const std::vector<UnitSize> sizes = SizesOf(options_.model, options_.world_size);
@@ -59,18 +62,26 @@ class CollectivesRun {
   absl::Status Allocate(const std::vector<UnitSize>& sizes) {
     std::int64_t elements = 0;
     for (const UnitSize& size : sizes) elements = std::max(elements, size.shard_elements);
-    const auto allocate = [&](std::int64_t count, DType dtype) {
-      return device_.Allocate(static_cast<std::size_t>(count) * SizeOf(dtype));
-    };
     const std::int64_t whole = elements * options_.world_size;
-    ASSIGN_OR_RETURN(weights_shard_, allocate(elements, options_.parameter_dtype));
-    ASSIGN_OR_RETURN(weights_, allocate(whole, options_.parameter_dtype));
-    ASSIGN_OR_RETURN(gradients_, allocate(whole, options_.reduce_dtype));
-    ASSIGN_OR_RETURN(gradients_shard_, allocate(elements, options_.reduce_dtype));
+    ASSIGN_OR_RETURN(weights_shard_, Buffer(*rank_.gather, elements, options_.parameter_dtype));
+    ASSIGN_OR_RETURN(weights_, Buffer(*rank_.gather, whole, options_.parameter_dtype));
+    ASSIGN_OR_RETURN(gradients_, Buffer(*rank_.scatter, whole, options_.reduce_dtype));
+    ASSIGN_OR_RETURN(gradients_shard_, Buffer(*rank_.scatter, elements, options_.reduce_dtype));
     ASSIGN_OR_RETURN(begin_, device_.CreateEvent());
     ASSIGN_OR_RETURN(end_, device_.CreateEvent());
     ASSIGN_OR_RETURN(scattered_, device_.CreateEvent());
     return absl::OkStatus();
+  }
+
+  // What `communicator` moves.
+  absl::StatusOr<std::unique_ptr<DeviceBuffer>> Buffer(Communicator& communicator,
+                                                       std::int64_t elements, DType dtype) {
+    const auto bytes = static_cast<std::size_t>(elements) * SizeOf(dtype);
+    if (!communicator.wants_registration()) return device_.Allocate(bytes);
+    ASSIGN_OR_RETURN(std::unique_ptr<DeviceBuffer> buffer, device_.AllocateShareable(bytes));
+    RETURN_IF_ERROR(communicator.Register(*buffer));
+    registered_.emplace_back(&communicator, buffer.get());
+    return buffer;
   }
 
   absl::StatusOr<UnitRate> Measure(const UnitSize& size) {
@@ -126,6 +137,7 @@ class CollectivesRun {
   LocalRank& rank_;
   Device& device_;
   std::unique_ptr<DeviceBuffer> weights_shard_, weights_, gradients_, gradients_shard_;
+  std::vector<std::pair<Communicator*, const DeviceBuffer*>> registered_;
   std::unique_ptr<Event> begin_, end_, scattered_;
 };
 
@@ -135,7 +147,7 @@ absl::StatusOr<CollectivesOptions> ParseOptions(std::span<const std::string> arg
       const ToolFlags flags,
       ToolFlags::Parse(arguments,
                        {"model", "layers", "vocab", "dim", "heads", "precision", "reduce", "rounds",
-                        "warmup", "local-ranks", "communicator", "device"},
+                        "warmup", "local-ranks", "communicator", "nccl-registration", "device"},
                        {}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("collectives takes no argument " + flags.positional()[0]);
@@ -151,6 +163,8 @@ absl::StatusOr<CollectivesOptions> ParseOptions(std::span<const std::string> arg
   const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
   ASSIGN_OR_RETURN(options.communicator,
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
+  ASSIGN_OR_RETURN(options.registration, ParseBufferRegistration(flags.Text(
+                                             "nccl-registration", NameOf(kDefaultRegistration))));
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
   options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
   options.world_size = static_cast<int>(ranks);
@@ -174,6 +188,7 @@ of the unit / seconds x (N - 1) / N.
   --reduce fp32|bf16                    of scattered gradients (fp32)
   --rounds R --warmup W                 of each: timed (20), and before them (5)
   --communicator gloo|in_process|nccl   how they talk (gloo; nccl with --device cuda)
+  --nccl-registration none|local|window|window-ce   as for bench (none)
   --device cpu|cuda                     (cpu)
 
 Exit codes: 0 done, 1 failed, 2 usage.
@@ -183,6 +198,7 @@ std::string CollectivesReport::ToJson() const {
   nlohmann::ordered_json json;
   json["model"] = options.model.name;
   json["world"] = options.world_size;
+  json["nccl_registration"] = NameOf(options.registration);
   json["rounds"] = options.rounds;
   json["units"] = nlohmann::ordered_json::array();
   for (const UnitRate& rate : rates) {
@@ -208,6 +224,7 @@ absl::StatusOr<CollectivesReport> MeasureCollectives(const CollectivesOptions& o
   LocalRanksOptions ranks;
   ranks.world_size = options.world_size;
   ranks.communicator = options.communicator;
+  ranks.registration = options.registration;
   RETURN_IF_ERROR(RunLocalRanks(ranks, backend, [&](LocalRank& rank) -> absl::Status {
     ASSIGN_OR_RETURN(std::vector<UnitRate> rates, CollectivesRun(options, rank).Run());
     if (rank.rank == 0) report.rates = std::move(rates);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/comm/communicator.h"
 #include "worker/device/dtype.h"
 #include "worker/plan/model_config.h"
 #include "worker/train/local_ranks.h"
@@ -21,7 +22,8 @@ struct CollectivesOptions {
   DType reduce_dtype = DType::kF32;
   int world_size = 2;
   CommunicatorKind communicator = CommunicatorKind::kInProcess;
-  std::int64_t rounds = 20;  // timed, back to back
+  BufferRegistration registration = kDefaultRegistration;  // nccl
+  std::int64_t rounds = 20;                                // timed, back to back
   std::int64_t warmup = 5;
 };
 

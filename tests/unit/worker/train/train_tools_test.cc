@@ -132,6 +132,10 @@ TEST(CollectivesMain, ExitCodes) {
   EXPECT_EQ(run({"--model", "no-such-model"}), 2);
   EXPECT_EQ(run({"--local-ranks", "1"}), 2);
   EXPECT_EQ(run({"surplus"}), 2);
+  EXPECT_EQ(run({"--model", "llama-tiny", "--communicator", "in_process", "--rounds", "1",
+                 "--nccl-registration", "window"}),
+            0);
+  EXPECT_EQ(run({"--nccl-registration", "half"}), 2);
   EXPECT_EQ(run({"--model", "llama-tiny", "--communicator", "nccl"}), 1);
 }
 
