@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   std::vector<std::string> parts(argv + 1, argv + argc);
-  if (parts.empty()) parts = {"bandwidth", "matmul", "epilogue", "attention"};
+  if (parts.empty()) parts = {"bandwidth", "matmul", "attention", "epilogue"};
   auto device = fsdp::CreateCudaDevice({});
   fsdp::bench::Must(device.status(), "create device");
   std::printf("device: %s\n", (*device)->name().c_str());
