@@ -107,6 +107,7 @@ class BenchRun {
     input.reduce_dtype = options_.reduce_dtype;
     input.recompute = options_.recompute;
     input.prefetch = options_.prefetch;
+    input.logits_chunk_bytes = options_.logits_chunk_mib << 20;
     input.num_communicators = options_.num_communicators;
     input.reshard_after_forward = options_.reshard_after_forward;
     if (backend_.memory_bytes) input.device_memory_bytes = backend_.memory_bytes(rank_.device);
@@ -233,7 +234,8 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
                                      "accumulate", "layers", "vocab",     "dim",   "heads",
                                      "precision",  "reduce", "recompute", "seed"};
   const std::vector<std::string> of_ranks = {"device",        "local-ranks",       "communicator",
-                                             "communicators", "nccl-registration", "prefetch"};
+                                             "communicators", "nccl-registration", "prefetch",
+                                             "logits-chunk"};
   valued.insert(valued.end(), of_ranks.begin(), of_ranks.end());
   ASSIGN_OR_RETURN(const ToolFlags flags,
                    ToolFlags::Parse(arguments, valued,
@@ -257,6 +259,7 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
                    flags.Choice("recompute", "auto", {"none", "selective", "full", "auto"}));
   ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 1, 1, 256));
   ASSIGN_OR_RETURN(const std::int64_t prefetch, flags.Integer("prefetch", 1, 0, 1));
+  ASSIGN_OR_RETURN(options.logits_chunk_mib, flags.Integer("logits-chunk", 0, 0, 1 << 20));
   ASSIGN_OR_RETURN(const std::int64_t communicators, flags.Integer("communicators", 2, 1, 2));
   ASSIGN_OR_RETURN(const std::int64_t seed,
                    flags.Integer("seed", 0, 0, (std::int64_t{1} << 31) - 1));
@@ -301,6 +304,7 @@ Times training steps on random tokens and prints one JSON line. NAME is a preset
                                         buffers, straight from the peers', at equal offsets, and
                                         gathers by copy engines (none)
   --communicators 1|2 --prefetch 0|1 --no-reshard   as spec.sharding
+  --logits-chunk MIB                    largest piece of the logits (0: the plan's)
   --device cpu|cuda                     (cpu)
   --async                               do not wait for each step's loss
   --deterministic                       bit-identical reruns

@@ -33,6 +33,8 @@ struct BenchOptions {
   DType reduce_dtype = DType::kF32;
   v1::RecomputePolicy recompute = v1::RECOMPUTE_POLICY_AUTO;
   int prefetch = 1;
+  // MiB of logits at a time; 0: the plan's default.
+  std::int64_t logits_chunk_mib = 0;
   int num_communicators = 2;
   bool reshard_after_forward = true;
   int world_size = 1;
