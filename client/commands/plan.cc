@@ -1,6 +1,9 @@
 #include "worker/plan/plan.h"
 
+#include <algorithm>
 #include <cctype>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -76,9 +79,43 @@ int PrintPlan(CommandRun& run, const v1::Plan& plan) {
   return ToInt(ExitCode::kOk);
 }
 
+// --model instead of a job: that model on GPUs, one sequence of 1024 tokens a rank, and --set.
+SpecOutcome JobOfModel(CommandRun& run) {
+  SpecOutcome outcome;
+  if (!run.flags().positional().empty() || run.flags().Has("file")) {
+    outcome.exit_code = static_cast<ExitCode>(run.UsageError("give a job spec or --model"));
+    return outcome;
+  }
+  const std::string name = run.flags().GetString("model");
+  const std::vector<std::string> presets = PresetNames();
+  const bool preset = std::find(presets.begin(), presets.end(), name) != presets.end();
+  nlohmann::json model;
+  model[preset ? "preset" : "configPath"] =
+      preset ? name : std::filesystem::absolute(name).lexically_normal().string();
+  const std::int64_t ranks =
+      run.flags().Has("world-size") ? run.flags().GetInt("world-size") : std::int64_t{1};
+  const nlohmann::json job = {{"apiVersion", "fsdp.v1"},
+                              {"kind", "TrainingJob"},
+                              {"metadata", {{"name", "plan"}}},
+                              {"spec",
+                               {{"model", model},
+                                {"data", {{"source", "synthetic"}, {"sequenceLength", 1024}}},
+                                {"train", {{"globalBatch", ranks}}},
+                                {"resources", {{"device", "cuda"}}},
+                                {"limits", {{"maxSteps", 1}}}}}};
+  SpecOptions options;
+  options.sets = run.flags().GetStrings("set");
+  SpecResult result = LoadJob(job.dump(), options);
+  outcome.file = "--model " + name;
+  run.err() << FormatIssues(result.issues, outcome.file);
+  if (!result.ok()) outcome.exit_code = ExitCode::kInvalidSpec;
+  outcome.job = std::move(result.job);
+  return outcome;
+}
+
 int Run(CommandRun& run) {
   if (run.flags().GetBool("list-presets")) return ListPresets(run);
-  const SpecOutcome spec = LoadSpec(run);
+  const SpecOutcome spec = run.flags().Has("model") ? JobOfModel(run) : LoadSpec(run);
   if (spec.exit_code != ExitCode::kOk) return ToInt(spec.exit_code);
   std::int64_t memory_bytes = 0;
   if (run.flags().Has("device-memory")) {
@@ -119,7 +156,12 @@ Command PlanCommand() {
   command.flags = SpecFlags();
   command.flags.insert(
       command.flags.end(),
-      {{.name = "world-size",
+      {{.name = "model",
+        .kind = FlagKind::kFile,
+        .value_name = "NAME|PATH",
+        .help = "A preset, a config.json or its folder, instead of a job: 1024 tokens a GPU, and "
+                "--set"},
+       {.name = "world-size",
         .kind = FlagKind::kInt,
         .value_name = "N",
         .help = "Ranks, instead of the spec's resources",
@@ -132,11 +174,14 @@ Command PlanCommand() {
        {.name = "schedule", .help = "Also the operations of one micro-batch"},
        {.name = "list-presets", .help = "The built-in model shapes"},
        OutputFlag({"table", "wide", "json", "yaml"})});
-  command.examples = {{"fsdpctl plan job.yaml", "memory table of a rank"},
-                      {"fsdpctl plan job.yaml --world-size 8 --policies --device-memory 80GiB",
-                       "would it fit on eight of those, and how?"},
-                      {"fsdpctl plan job.yaml -o wide", "with units and schedule"},
-                      {"fsdpctl plan --list-presets", "shapes for spec.model.preset"}};
+  command.examples = {
+      {"fsdpctl plan job.yaml", "memory table of a rank"},
+      {"fsdpctl plan job.yaml --world-size 8 --policies --device-memory 80GiB",
+       "would it fit on eight of those, and how?"},
+      {"fsdpctl plan job.yaml -o wide", "with units and schedule"},
+      {"fsdpctl plan --model ./Qwen3-8B --world-size 8 --set data.sequenceLength=4096",
+       "what training a downloaded model takes"},
+      {"fsdpctl plan --list-presets", "shapes for spec.model.preset"}};
   command.run = Run;
   return command;
 }

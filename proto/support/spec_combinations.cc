@@ -1,6 +1,7 @@
 // What fields mean together: impossible and doubtful combinations.
 #include <google/protobuf/descriptor.h>
 #include <re2/re2.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -264,7 +265,7 @@ void CheckModel(const v1::TrainingJob& job, Findings* findings) {
   if (model.preset().empty() && model.config_path().empty() &&
       model.family() == v1::MODEL_FAMILY_UNSPECIFIED) {
     findings->Error(
-        "spec.model.family", "is required, unless a preset names it",
+        "spec.model.family", "is required, unless a preset or a config.json names it",
         {"", absl::StrJoin(AllowedNames(*v1::ModelFamily_descriptor(), "spec.model.family"), ", "),
          ""});
   }
@@ -276,6 +277,13 @@ void CheckModel(const v1::TrainingJob& job, Findings* findings) {
                        absl::StrJoin(presets, ", "), NearestName(model.preset(), presets)});
       return;
     }
+  }
+  if (!model.config_path().empty() && ::access(model.config_path().c_str(), R_OK) != 0) {
+    findings->Warning("spec.model.configPath",
+                      absl::StrCat("\"", model.config_path(),
+                                   "\" cannot be read here, so the model is not checked; the "
+                                   "coordinator and every rank must be able to"));
+    return;
   }
   CheckSizesGiven(model, findings);
   CheckHeads(model, findings);
@@ -390,6 +398,7 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   CheckFailurePolicy(spec.failure_policy(), findings);
   WarnIfRelative("spec.data.path", spec.data().path(), findings);
   WarnIfRelative("spec.data.validationPath", spec.data().validation_path(), findings);
+  WarnIfRelative("spec.model.configPath", spec.model().config_path(), findings);
   WarnIfRelative("spec.model.initFrom", spec.model().init_from(), findings);
   WarnIfRelative("spec.checkpoint.dir", spec.checkpoint().dir(), findings);
   WarnIfRelative("spec.checkpoint.resumeFrom", spec.checkpoint().resume_from(), findings);

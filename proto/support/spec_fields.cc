@@ -23,7 +23,6 @@ constexpr double kMaxRanks = 4096;
 constexpr double kMaxRestarts = 1e6;
 
 constexpr std::string_view kPresets = "the preset's; required without one";
-constexpr std::string_view kYarn = "it belongs to yarn; leave it out";
 constexpr std::string_view kFixedWorld = "jobs have a fixed world size; leave it out";
 
 constexpr auto kRules = std::to_array<FieldRule>({
@@ -38,7 +37,6 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.priority", .min = -1000, .max = 1000, .default_value = "0"},
 
     {.path = "spec.model", .required = true},
-    {.path = "spec.model.configPath", .not_in_release = "give a preset, or the family and sizes"},
     {.path = "spec.model.family", .default_note = kPresets},
     {.path = "spec.model.vocabSize", .min = 1, .max = 1 << 24, .default_note = kPresets},
     {.path = "spec.model.dim", .min = 1, .max = 1 << 17, .default_note = kPresets},
@@ -76,16 +74,14 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.model.ropeScaling.originalMaxPositions",
      .min = 1,
      .max = 1 << 30,
-     .default_note = "8192 (llama3)"},
-    {.path = "spec.model.ropeScaling.betaFast", .min = 0, .max = 1e6, .not_in_release = kYarn},
-    {.path = "spec.model.ropeScaling.betaSlow", .min = 0, .max = 1e6, .not_in_release = kYarn},
+     .default_note = "8192 (llama3); required (yarn)"},
+    {.path = "spec.model.ropeScaling.betaFast", .min = 0, .max = 1e6, .default_note = "32 (yarn)"},
+    {.path = "spec.model.ropeScaling.betaSlow", .min = 0, .max = 1e6, .default_note = "1 (yarn)"},
     {.path = "spec.model.ropeScaling.attentionFactor",
      .min = 0,
      .max = 1e6,
-     .not_in_release = kYarn},
-    {.path = "spec.model.qkNorm",
-
-     .not_in_release = "leave it out"},
+     .default_note = "0.1 ln(factor) + 1 (yarn)"},
+    {.path = "spec.model.qkNorm", .default_note = "the preset's, or false"},
     {.path = "spec.model.mask", .default_note = "full for minillm, causal for the others"},
     {.path = "spec.model.initFrom", .default_note = "random, from train.seed"},
 
@@ -256,13 +252,15 @@ constexpr auto kRules = std::to_array<FieldRule>({
 });
 
 constexpr auto kValues = std::to_array<ValueRule>({
-    {"spec.model.ropeScaling.type", "yarn", "use linear or llama3"},
     {"spec.data.source", "jsonl", "use text (one file) or tokens"},
     {"spec.train.onNonFinite", "rollback", "use stop or skip"},
 });
 
 constexpr auto kChoices = std::to_array<Choice>({
-    {"spec.model", {"family", "preset"}, false, "At least `family` or `preset` must be given."},
+    {"spec.model",
+     {"family", "preset", "configPath"},
+     false,
+     "At least one of `family`, `preset` and `configPath` must be given."},
     {"spec.train",
      {"globalBatch", "globalBatchTokens"},
      true,

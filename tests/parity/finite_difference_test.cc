@@ -30,13 +30,23 @@ ModelConfig TinyModel(const std::string& name) {
   spec.set_num_heads(2);
   spec.set_mlp_dim(20);
   if (name == "gpt2") spec.set_max_positions(9);
-  if (name == "llama" || name == "qwen") {
+  if (name == "llama" || name == "qwen" || name == "qwen3") {
     spec.set_num_kv_heads(1);
     spec.set_head_dim(4);
   }
   if (name == "qwen") {
     spec.set_qkv_bias(true);
     spec.set_tie_embeddings(true);
+  }
+  if (name == "qwen3") {
+    spec.set_qk_norm(true);
+    spec.set_num_heads(4);
+    spec.set_num_kv_heads(2);
+    spec.set_head_dim(6);
+    // The angles' magnitude is not 1, which forward and backward must both know.
+    spec.mutable_rope_scaling()->set_type(v1::ROPE_SCALING_TYPE_YARN);
+    spec.mutable_rope_scaling()->set_factor(4);
+    spec.mutable_rope_scaling()->set_original_max_positions(64);
   }
   ModelConfig model = *ResolveModel(spec);
   if (name == "llama") {
@@ -109,7 +119,7 @@ TEST_P(FiniteDifferenceTest, WholeModelGradientAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FiniteDifferenceTest,
-                         testing::Values("minillm", "gpt2", "llama", "qwen"));
+                         testing::Values("minillm", "gpt2", "llama", "qwen", "qwen3"));
 
 }  // namespace
 }  // namespace fsdp

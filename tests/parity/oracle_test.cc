@@ -43,7 +43,7 @@ TEST_P(OraclePeerTest, AgreesWithThePeer) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* name : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
+  for (const char* name : {"minillm-tiny", "llama-tiny", "gpt2-tiny", "qwen3-tiny"}) {
     for (const int world : {1, 2, 3, 4}) {
       for (const DType dtype : {DType::kF32, DType::kBf16}) {
         cases.push_back({name, world, CommunicatorKind::kInProcess, dtype});
@@ -51,8 +51,10 @@ std::vector<Case> Cases() {
       }
     }
   }
-  // Odd vocabularies, sequence lengths, head counts; tied heads with an explicit head_dim; biases.
-  for (const char* name : {"llama-odd", "llama-headdim-tied", "llama-bias", "minillm-odd"}) {
+  // Odd vocabularies, sequence lengths, head counts; tied heads with an explicit head_dim; biases;
+  // rope scaling.
+  for (const char* name : {"llama-odd", "llama-headdim-tied", "llama-bias", "minillm-odd",
+                           "qwen3-yarn", "qwen2-llama3", "mistral-linear"}) {
     for (const int world : {1, 3}) {
       cases.push_back({name, world, CommunicatorKind::kInProcess, DType::kF32});
       cases.push_back({name, world, CommunicatorKind::kInProcess, DType::kBf16});

@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "proto/support/crc32c.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/strict_json.h"
+#include "proto/support/strict_json.h"
 
 namespace fsdp {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/support/crc32c.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/strict_json.h"
+#include "proto/support/strict_json.h"
 
 namespace fsdp {
 namespace {

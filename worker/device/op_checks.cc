@@ -74,4 +74,24 @@ OpChecks& OpChecks::Heads(const char* name, const fsdp::Matrix& qkv, const Atten
                 (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim);
 }
 
+OpChecks& OpChecks::RopeTables(const fsdp::Matrix& cos, const fsdp::Matrix& sin,
+                               const AttentionShape& shape, DType sums) {
+  That(shape.head_dim % 2 == 0,
+       absl::StrFormat("head_dim is %d, must be even for rotary positions", shape.head_dim));
+  Matrix("cos", cos, sums, shape.seq, shape.head_dim / 2);
+  return Matrix("sin", sin, sums, shape.seq, shape.head_dim / 2);
+}
+
+OpChecks& OpChecks::QkNorm(const char* name, const fsdp::Matrix& qkv, const AttentionShape& shape,
+                           const QkNormOperands& operands) {
+  const DType sums = SumType(qkv.dtype);
+  const std::int64_t heads = shape.num_heads + shape.num_kv_heads;
+  Heads(name, qkv, shape);
+  RopeTables(operands.cos, operands.sin, shape, sums);
+  Vector("q_weight", operands.q_weight, qkv.dtype, shape.head_dim);
+  Vector("k_weight", operands.k_weight, qkv.dtype, shape.head_dim);
+  Matrix("raw", operands.raw, qkv.dtype, qkv.rows, heads * shape.head_dim);
+  return Vector("rstd", operands.rstd, sums, heads * qkv.rows);
+}
+
 }  // namespace fsdp

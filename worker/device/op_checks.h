@@ -19,6 +19,9 @@
 
 namespace fsdp {
 
+// The dtype of sums and statistics: f64 for f64 operands, f32 otherwise.
+inline DType SumType(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
+
 class OpChecks {
  public:
   explicit OpChecks(const char* op) : op_(op) {}
@@ -33,6 +36,12 @@ class OpChecks {
   OpChecks& That(bool condition, const std::string& message);
   // Head geometry, and that `qkv` fits it.
   OpChecks& Heads(const char* name, const fsdp::Matrix& qkv, const AttentionShape& shape);
+  // An even head_dim, and that the tables, of dtype `sums`, fit it.
+  OpChecks& RopeTables(const fsdp::Matrix& cos, const fsdp::Matrix& sin,
+                       const AttentionShape& shape, DType sums);
+  // Those and the rest of the operands.
+  OpChecks& QkNorm(const char* name, const fsdp::Matrix& qkv, const AttentionShape& shape,
+                   const QkNormOperands& operands);
 
   [[nodiscard]] const absl::Status& status() const { return status_; }
 
@@ -42,9 +51,6 @@ class OpChecks {
   const char* op_;
   absl::Status status_;
 };
-
-// The dtype of sums and statistics: f64 for f64 operands, f32 otherwise.
-inline DType SumType(DType dtype) { return dtype == DType::kF64 ? DType::kF64 : DType::kF32; }
 
 }  // namespace fsdp
 

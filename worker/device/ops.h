@@ -104,6 +104,14 @@ struct DecaySegment {
   float weight_decay = 0;
 };
 
+// What the norm of q and k works on besides qkv; per head h of q and then of k.
+struct QkNormOperands {
+  Vector q_weight, k_weight;  // [Dh], qkv's dtype
+  Matrix cos, sin;            // as Rope's
+  Matrix raw;                 // [T, (Hq+Hkv)Dh] q and k as they were
+  Vector rstd;                // [Hq+Hkv, T] f32 (f64): 1/sqrt(mean(head^2) + eps)
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -161,6 +169,20 @@ class Ops {
   // `inverse` rotates back (the backward pass).
   virtual absl::Status Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
                             const Matrix& cos, const Matrix& sin, bool inverse) = 0;
+
+  // RMSNorm of every query and key head of qkv over its Dh elements, then Rope, in place; keeps q
+  // and k as they were in `raw` and writes `rstd`.
+  virtual absl::Status QkNormRope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
+                                  double eps, const QkNormOperands& operands) = 0;
+  // d_qkv[T, (Hq+2Hkv)Dh]: the gradients of q and k after the above become those before it.
+  // d_q_weight, d_k_weight [Dh] (both f32 or both qkv's dtype) (+)=.
+  virtual absl::Status QkNormRopeBackward(Stream& stream, const Matrix& d_qkv,
+                                          const AttentionShape& shape,
+                                          const QkNormOperands& operands, const Vector& d_q_weight,
+                                          const Vector& d_k_weight, bool accumulate,
+                                          std::span<std::byte> scratch) = 0;
+  virtual std::size_t QkNormBackwardScratchBytes(std::int64_t tokens,
+                                                 std::int64_t head_dim) const = 0;
 
   // out[T, Hq Dh] = softmax(scale q k^T, masked) v per head; lse[B,Hq,S] f32 (f64) = log-sum-exp of
   // the scaled scores, kept for backward. With `causal`, logits of a position are bit-equal

@@ -162,16 +162,35 @@ absl::Status Transformer::EmbedForward(const ModelBatch& batch, const UnitView& 
   });
 }
 
-absl::Status Transformer::Rope(const Matrix& qkv, const AttentionShape& shape, bool inverse) {
+Matrix Transformer::RopeTableOf(BufferId id) const {
+  return Matrix::Packed(arena_.Address(id), plan_.stats_dtype(), plan_.input.sequence_length,
+                        model_.head_dim / 2);
+}
+
+QkNormOperands Transformer::QkNorm(const BlockTape& tape, std::int64_t tokens,
+                                   const UnitView& weights) const {
+  const std::int64_t heads = model_.num_heads + model_.num_kv_heads;
+  return {weights.Values(Role::kQNormWeight),
+          weights.Values(Role::kKNormWeight),
+          RopeTableOf(plan_.rope_cos),
+          RopeTableOf(plan_.rope_sin),
+          arena_.Activation(tape.qk_raw, tokens, heads * model_.head_dim),
+          arena_.Stats(tape.qk_rstd, heads * tokens)};
+}
+
+absl::Status Transformer::RotateHeads(const BlockTape& tape, const Matrix& qkv,
+                                      const AttentionShape& shape, const UnitView& weights) {
   if (model_.position != PositionKind::kRope) return absl::OkStatus();
-  const auto table = [&](BufferId id) {
-    return Matrix::Packed(arena_.Address(id), plan_.stats_dtype(), shape.seq, shape.head_dim / 2);
-  };
-  return Run(KernelFamily::kRope, 3.0 * static_cast<double>(qkv.rows * qkv.cols), 2 * BytesOf(qkv),
-             [&] {
-               return ops_.Rope(stream_, qkv, shape, table(plan_.rope_cos), table(plan_.rope_sin),
-                                inverse);
-             });
+  const auto elements = static_cast<double>(qkv.rows * qkv.cols);
+  if (!model_.qk_norm) {
+    return Run(KernelFamily::kRope, 3 * elements, 2 * BytesOf(qkv), [&] {
+      return ops_.Rope(stream_, qkv, shape, RopeTableOf(plan_.rope_cos),
+                       RopeTableOf(plan_.rope_sin), /*inverse=*/false);
+    });
+  }
+  return Run(KernelFamily::kRope, 8 * elements, 3 * BytesOf(qkv), [&] {
+    return ops_.QkNormRope(stream_, qkv, shape, model_.norm_eps, QkNorm(tape, qkv.rows, weights));
+  });
 }
 
 absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffers::Work& work,
@@ -185,7 +204,7 @@ absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffer
                        tape.norm1_stats));
   RETURN_IF_ERROR(Linear(KernelFamily::kMatMulQkv, normed, weights.Weight(Role::kQkvWeight),
                          model_.weights_in_out, weights.Values(Role::kQkvBias), qkv));
-  RETURN_IF_ERROR(Rope(qkv, shape, /*inverse=*/false));
+  RETURN_IF_ERROR(RotateHeads(tape, qkv, shape, weights));
   const double flops = 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
                        static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
   RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, BytesOf(qkv) + BytesOf(attn), [&] {

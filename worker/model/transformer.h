@@ -133,7 +133,16 @@ class Transformer {
   // Also gives the activation's output again, in `out`.
   absl::Status ActivationBackward(const Matrix& d_out, const Matrix& in, const Matrix& d_in,
                                   const Matrix& out);
-  absl::Status Rope(const Matrix& qkv, const AttentionShape& shape, bool inverse);
+  // What lies between the projections and attention: rope, and before it the norm of q and k where
+  // the model has one.
+  absl::Status RotateHeads(const BlockTape& tape, const Matrix& qkv, const AttentionShape& shape,
+                           const UnitView& weights);
+  absl::Status RotateHeadsBackward(const BlockTape& tape, const Matrix& d_qkv,
+                                   const AttentionShape& shape, const UnitView& weights,
+                                   const GradientTarget& gradients, std::span<std::byte> scratch);
+  [[nodiscard]] Matrix RopeTableOf(BufferId id) const;
+  [[nodiscard]] QkNormOperands QkNorm(const BlockTape& tape, std::int64_t tokens,
+                                      const UnitView& weights) const;
 
   // What the block's policy did not keep.
   absl::Status RedoForward(const BlockBuffers& block, const ModelBatch& batch,

@@ -105,6 +105,26 @@ absl::Status Transformer::MlpBackward(const BlockBuffers& block, const ModelBatc
   return BiasGrad(d_mlp_in, gradients.view.Values(Role::kMlpInBias), accumulate, scratch);
 }
 
+absl::Status Transformer::RotateHeadsBackward(const BlockTape& tape, const Matrix& d_qkv,
+                                              const AttentionShape& shape, const UnitView& weights,
+                                              const GradientTarget& gradients,
+                                              std::span<std::byte> scratch) {
+  if (model_.position != PositionKind::kRope) return absl::OkStatus();
+  const auto elements = static_cast<double>(d_qkv.rows * d_qkv.cols);
+  if (!model_.qk_norm) {
+    return Run(KernelFamily::kRope, 3 * elements, 2 * BytesOf(d_qkv), [&] {
+      return ops_.Rope(stream_, d_qkv, shape, RopeTableOf(plan_.rope_cos),
+                       RopeTableOf(plan_.rope_sin), /*inverse=*/true);
+    });
+  }
+  return Run(KernelFamily::kRope, 14 * elements, 3 * BytesOf(d_qkv), [&] {
+    return ops_.QkNormRopeBackward(stream_, d_qkv, shape, QkNorm(tape, d_qkv.rows, weights),
+                                   gradients.view.Values(Role::kQNormWeight),
+                                   gradients.view.Values(Role::kKNormWeight), gradients.accumulate,
+                                   scratch);
+  });
+}
+
 // From the gradient at x2 to that at the block's input, both in d_x.
 absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const ModelBatch& batch,
                                             const UnitView& weights,
@@ -133,7 +153,7 @@ absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const Mod
                                   arena_.Stats(tape.lse, attn.rows * model_.num_heads), shape,
                                   Output(d_qkv), AttentionScratch(block.attention_scratch));
   }));
-  RETURN_IF_ERROR(Rope(d_qkv, shape, /*inverse=*/true));
+  RETURN_IF_ERROR(RotateHeadsBackward(tape, d_qkv, shape, weights, gradients, scratch));
 
   const Matrix d_normed = Act(block.d_normed1, batch, model_.dim);
   RETURN_IF_ERROR(LinearInputGrad(KernelFamily::kMatMulQkv, d_qkv, weights.Weight(Role::kQkvWeight),

@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "proto/support/status.h"
+#include "worker/plan/config_json.h"
 #include "worker/plan/presets.h"
 
 namespace fsdp {
@@ -45,8 +47,21 @@ void CheckHeads(Problems& problems, const ModelConfig& model) {
     problems.Add("headDim", model.head_dim, " x numHeads ", model.num_heads, " must be dim ",
                  model.dim, " in family ", NameOf(model.family));
   }
+  if (model.qk_norm && model.family != ModelFamily::kLlama) {
+    problems.Add("qkNorm", "true needs family llama, not ", NameOf(model.family));
+  }
   if (model.position == PositionKind::kRope && model.head_dim % 2 != 0) {
     problems.Add("headDim", model.head_dim, " is odd: rope rotates pairs, so it must be even");
+  }
+}
+
+void CheckYarn(Problems& problems, const RopeScalingConfig& scaling) {
+  if (!(scaling.beta_slow > 0 && scaling.beta_fast > scaling.beta_slow)) {
+    problems.Add("ropeScaling.betaFast", scaling.beta_fast, " must be greater than betaSlow ",
+                 scaling.beta_slow, " > 0");
+  }
+  if (!(scaling.attention_factor >= 0 && scaling.attention_factor <= 1e6)) {
+    problems.Add("ropeScaling.attentionFactor", scaling.attention_factor, " is outside 0..1e6");
   }
 }
 
@@ -62,13 +77,17 @@ void CheckReals(Problems& problems, const ModelConfig& model) {
   if (!(scaling.factor >= 1 && scaling.factor <= 1e6)) {
     problems.Add("ropeScaling.factor", scaling.factor, " is outside 1..1e6");
   }
-  if (scaling.type != RopeScalingConfig::Type::kLlama3) return;
+  if (scaling.type == RopeScalingConfig::Type::kLinear) return;
+  CheckRange(problems, "ropeScaling.originalMaxPositions", scaling.original_max_positions,
+             std::int64_t{1} << 30);
+  if (scaling.type == RopeScalingConfig::Type::kYarn) {
+    CheckYarn(problems, scaling);
+    return;
+  }
   if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor)) {
     problems.Add("ropeScaling.highFreqFactor", scaling.high_freq_factor,
                  " must be greater than lowFreqFactor ", scaling.low_freq_factor, " > 0");
   }
-  CheckRange(problems, "ropeScaling.originalMaxPositions", scaling.original_max_positions,
-             std::int64_t{1} << 30);
 }
 
 void CheckModel(Problems& problems, const ModelConfig& model) {
@@ -102,14 +121,26 @@ bool FamilyFromProto(v1::ModelFamily family, ModelFamily* out) {
   }
 }
 
+ModelConfig ConfigOf(const v1::ModelSpec& spec, Problems& problems) {
+  const absl::StatusOr<ModelConfig> config = ReadModelConfig(spec.config_path());
+  if (!config.ok()) {
+    // One problem, however many keys it names.
+    problems.Add("configPath", absl::StrReplaceAll(config.status().message(), {{"; ", ", "}}));
+    return {};
+  }
+  ModelFamily family = config->family;
+  if (FamilyFromProto(spec.family(), &family) && family != config->family) {
+    problems.Add("family", NameOf(family), " is not the family of ", spec.config_path(), " (",
+                 NameOf(config->family), "): leave it out");
+  }
+  return *config;
+}
+
 // The preset or the family's defaults that the spec's fields then override.
 ModelConfig BaseOf(const v1::ModelSpec& spec, Problems& problems) {
-  if (!spec.config_path().empty()) {
-    problems.Add("configPath", "\"", spec.config_path(),
-                 "\" cannot be read in this release: give preset, or family and sizes");
-  }
   ModelFamily family = ModelFamily::kMiniLlm;
   const bool has_family = FamilyFromProto(spec.family(), &family);
+  if (!spec.config_path().empty()) return ConfigOf(spec, problems);
   if (!spec.preset().empty()) {
     const ModelConfig* preset = internal::FindPreset(spec.preset());
     if (preset == nullptr) {
@@ -141,16 +172,32 @@ void ApplyRopeScaling(const v1::ModelSpec& spec, ModelConfig& model, Problems& p
       to.type = RopeScalingConfig::Type::kLlama3;
       break;
     default:
-      problems.Add("ropeScaling.type", "yarn is not in this release: use linear or llama3");
-      return;
+      to.type = RopeScalingConfig::Type::kYarn;
+      if (from.original_max_positions() == 0) {
+        problems.Add("ropeScaling.originalMaxPositions",
+                     "is missing: yarn needs the context that the model had before it");
+      }
   }
   if (model.position != PositionKind::kRope) {
     problems.Add("ropeScaling", "family ", NameOf(model.family), " has no rope");
   }
+  const bool yarn = to.type == RopeScalingConfig::Type::kYarn;
+  const bool llama3 = to.type == RopeScalingConfig::Type::kLlama3;
+  const auto only = [&](bool given, bool belongs, const char* field, const char* owner) {
+    if (given && !belongs) problems.Add(field, "belongs to type ", owner, ": leave it out");
+  };
+  only(from.low_freq_factor() != 0, llama3, "ropeScaling.lowFreqFactor", "llama3");
+  only(from.high_freq_factor() != 0, llama3, "ropeScaling.highFreqFactor", "llama3");
+  only(from.beta_fast() != 0, yarn, "ropeScaling.betaFast", "yarn");
+  only(from.beta_slow() != 0, yarn, "ropeScaling.betaSlow", "yarn");
+  only(from.has_attention_factor(), yarn, "ropeScaling.attentionFactor", "yarn");
   if (from.factor() != 0) to.factor = from.factor();
   if (from.low_freq_factor() != 0) to.low_freq_factor = from.low_freq_factor();
   if (from.high_freq_factor() != 0) to.high_freq_factor = from.high_freq_factor();
   if (from.original_max_positions() != 0) to.original_max_positions = from.original_max_positions();
+  if (from.beta_fast() != 0) to.beta_fast = from.beta_fast();
+  if (from.beta_slow() != 0) to.beta_slow = from.beta_slow();
+  if (from.has_attention_factor()) to.attention_factor = from.attention_factor();
 }
 
 void ApplySwitches(const v1::ModelSpec& spec, ModelConfig& model, Problems& problems) {
@@ -162,9 +209,7 @@ void ApplySwitches(const v1::ModelSpec& spec, ModelConfig& model, Problems& prob
     model.causal = spec.mask() == v1::ATTENTION_MASK_CAUSAL;
   }
   if (spec.has_qkv_bias()) model.qkv_bias = spec.qkv_bias();
-  if (spec.qk_norm()) {
-    problems.Add("qkNorm", "true is not in this release: leave it out");
-  }
+  if (spec.has_qk_norm()) model.qk_norm = spec.qk_norm();
   ApplyRopeScaling(spec, model, problems);
 }
 

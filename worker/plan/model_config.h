@@ -21,12 +21,16 @@ enum class MlpKind : std::uint8_t { kSilu, kGelu, kSwiGlu };
 const char* NameOf(ModelFamily family);
 
 struct RopeScalingConfig {
-  enum class Type : std::uint8_t { kNone, kLinear, kLlama3 };
+  enum class Type : std::uint8_t { kNone, kLinear, kLlama3, kYarn };
   Type type = Type::kNone;
   double factor = 1;
-  double low_freq_factor = 1;
-  double high_freq_factor = 4;
-  std::int64_t original_max_positions = 8192;
+  double low_freq_factor = 1;                  // llama3
+  double high_freq_factor = 4;                 // llama3
+  std::int64_t original_max_positions = 8192;  // llama3, yarn
+  double beta_fast = 32;                       // yarn
+  double beta_slow = 1;                        // yarn
+  // What cosines and sines are multiplied by (yarn); 0: 0.1 ln(factor) + 1.
+  double attention_factor = 0;
 };
 
 struct ModelConfig {
@@ -49,7 +53,14 @@ struct ModelConfig {
   double rope_theta = 10000;
   RopeScalingConfig rope_scaling;
   bool causal = true;
+  // Standard deviation of random matrices (gpt2, llama).
+  double init_std = 0.02;
   MlpKind mlp = MlpKind::kSilu;
+  // Keys that are further back than this are not seen; 0: all are. Sequences must not be longer:
+  // the engine's masks know no window.
+  std::int64_t sliding_window = 0;
+  // q and k are normalised per head, by RMSNorm over Dh, before rope (Qwen3).
+  bool qk_norm = false;
   bool qkv_bias = false;
   bool attn_out_bias = false;
   bool mlp_bias = false;
@@ -57,6 +68,8 @@ struct ModelConfig {
   bool tie_embeddings = false;
   // q, k and v are one stored parameter (minillm, gpt2), or three (llama).
   bool packed_qkv = false;
+  // What a config.json asks for and training leaves out (dropout); a plan repeats it.
+  std::vector<std::string> warnings;
   // Stored as [in, out] (GPT-2's Conv1D) instead of torch.nn.Linear's [out, in].
   bool weights_in_out = false;
 
@@ -81,6 +94,8 @@ enum class ParameterRole : std::uint8_t {
   kQkvBias,
   kKBias,
   kVBias,
+  kQNormWeight,
+  kKNormWeight,
   kAttnOutWeight,
   kAttnOutBias,
   kNorm2Weight,

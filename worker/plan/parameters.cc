@@ -48,7 +48,7 @@ UnitSpec LlamaBlock(const ModelConfig& m, int layer) {
   const std::string attn = p + "self_attn.";
   const std::string mlp = p + "mlp.";
   const std::int64_t d = m.dim;
-  const InitRule init = Normal(0.02);
+  const InitRule init = Normal(m.init_std);
   constexpr int kQkv = 1, kGateUp = 2, kQkvBias = 3, kGateUpBias = 4;
   UnitSpec unit{absl::StrCat("layers.", layer), {}};
   auto& out = unit.parameters;
@@ -60,6 +60,10 @@ UnitSpec LlamaBlock(const ModelConfig& m, int layer) {
     out.push_back(Make(attn + "q_proj.bias", Role::kQkvBias, {m.q_dim()}, Zeros(), kQkvBias));
     out.push_back(Make(attn + "k_proj.bias", Role::kKBias, {m.kv_dim()}, Zeros(), kQkvBias));
     out.push_back(Make(attn + "v_proj.bias", Role::kVBias, {m.kv_dim()}, Zeros(), kQkvBias));
+  }
+  if (m.qk_norm) {
+    out.push_back(Make(attn + "q_norm.weight", Role::kQNormWeight, {m.head_dim}, Ones()));
+    out.push_back(Make(attn + "k_norm.weight", Role::kKNormWeight, {m.head_dim}, Ones()));
   }
   out.push_back(Make(attn + "o_proj.weight", Role::kAttnOutWeight, {d, m.q_dim()}, init));
   if (m.attn_out_bias) {
@@ -81,8 +85,8 @@ UnitSpec LlamaBlock(const ModelConfig& m, int layer) {
 UnitSpec Gpt2Block(const ModelConfig& m, int layer) {
   const std::string p = absl::StrCat("transformer.h.", layer, ".");
   const std::int64_t d = m.dim;
-  const InitRule init = Normal(0.02);
-  const InitRule residual = Normal(0.02 / std::sqrt(2.0 * m.num_layers));
+  const InitRule init = Normal(m.init_std);
+  const InitRule residual = Normal(m.init_std / std::sqrt(2.0 * m.num_layers));
   UnitSpec unit{absl::StrCat("layers.", layer), {}};
   auto& out = unit.parameters;
   out.push_back(Make(p + "ln_1.weight", Role::kNorm1Weight, {d}, Ones()));
@@ -122,14 +126,14 @@ UnitSpec EmbedOf(const ModelConfig& m) {
           Make("embed.weight", Role::kEmbedding, {m.vocab_size, m.dim}, Normal(1)));
       break;
     case ModelFamily::kGpt2:
-      unit.parameters.push_back(
-          Make("transformer.wte.weight", Role::kEmbedding, {m.vocab_size, m.dim}, Normal(0.02)));
-      unit.parameters.push_back(
-          Make("transformer.wpe.weight", Role::kPositions, {m.max_positions, m.dim}, Normal(0.02)));
+      unit.parameters.push_back(Make("transformer.wte.weight", Role::kEmbedding,
+                                     {m.vocab_size, m.dim}, Normal(m.init_std)));
+      unit.parameters.push_back(Make("transformer.wpe.weight", Role::kPositions,
+                                     {m.max_positions, m.dim}, Normal(m.init_std)));
       break;
     case ModelFamily::kLlama:
-      unit.parameters.push_back(
-          Make("model.embed_tokens.weight", Role::kEmbedding, {m.vocab_size, m.dim}, Normal(0.02)));
+      unit.parameters.push_back(Make("model.embed_tokens.weight", Role::kEmbedding,
+                                     {m.vocab_size, m.dim}, Normal(m.init_std)));
       break;
   }
   return unit;
@@ -152,7 +156,7 @@ void AppendHead(const ModelConfig& m, std::vector<ParameterSpec>& out) {
       break;
   }
   if (!m.tie_embeddings) {
-    out.push_back(Make("lm_head.weight", Role::kHeadWeight, shape, Normal(0.02)));
+    out.push_back(Make("lm_head.weight", Role::kHeadWeight, shape, Normal(m.init_std)));
   }
 }
 

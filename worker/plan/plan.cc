@@ -19,6 +19,8 @@ ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens,
   ScratchSizes sizes;
   sizes.attention_backward_bytes = tokens * (model.num_heads + model.q_dim()) * 4;
   sizes.norm_backward_bytes = 2 * kMultiprocessors * model.dim * 4;
+  // Partial sums of the two weights' gradients; QkNormBackward says of how many blocks.
+  if (model.qk_norm) sizes.qk_norm_backward_bytes = 2 * 4 * kMultiprocessors * model.head_dim * 4;
   sizes.column_sum_bytes =
       (4 * kMultiprocessors * 128 + std::max(model.qkv_dim(), model.mlp_in_dim())) * 4;
   sizes.cross_entropy_bytes = chunk_tokens * 8;
@@ -40,6 +42,7 @@ ScratchSizes EstimateCpu(const PlanInput& input, std::int64_t chunk_tokens) {
       kThreads * 4 * (scores + rows + block + (widen ? 2 * head + block : 0));
   sizes.attention_backward_bytes =
       sizes.attention_forward_bytes + kThreads * 4 * (scores + (widen ? 2 * (head + block) : 0));
+  if (input.model.qk_norm) sizes.qk_norm_backward_bytes = 2 * input.model.head_dim * 8;
   sizes.cross_entropy_bytes = chunk_tokens * 8;
   sizes.grad_stats_bytes = 4096;
   return sizes;
@@ -116,6 +119,12 @@ absl::Status CheckInput(const PlanInput& input) {
         "spec.data.sequenceLength: ", input.sequence_length, " is longer than the model's ",
         positions, " positions: shorten it or raise spec.model.maxPositions"));
   }
+  const std::int64_t window = input.model.sliding_window;
+  if (window > 0 && input.sequence_length > window) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec.data.sequenceLength: ", input.sequence_length, " is longer than the model's sliding ",
+        "window of ", window, ", which attention does not have: shorten it to ", window));
+  }
   if (input.global_batch < 1 || input.global_batch > (std::int64_t{1} << 32)) {
     return Invalid("spec.train.globalBatch", input.global_batch, "is outside 1..4294967296");
   }
@@ -164,6 +173,7 @@ std::int64_t ChunkTokens(const Plan& plan) {
 
 void AddWarnings(Plan& plan) {
   const PlanInput& input = plan.input;
+  plan.warnings = input.model.warnings;
   if (input.global_batch < input.world_size) {
     plan.warnings.push_back(absl::StrFormat(
         "%d of %d ranks get no sequence of a global batch of %d: they only hold shards",

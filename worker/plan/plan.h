@@ -33,6 +33,7 @@ struct ScratchSizes {
   std::int64_t attention_forward_bytes = 0;
   std::int64_t attention_backward_bytes = 0;
   std::int64_t norm_backward_bytes = 0;
+  std::int64_t qk_norm_backward_bytes = 0;
   std::int64_t column_sum_bytes = 0;
   std::int64_t cross_entropy_bytes = 0;
   std::int64_t grad_stats_bytes = 0;  // of the scatter stream
@@ -120,6 +121,8 @@ enum class KeepPolicy : std::uint8_t {
 struct BlockTape {
   BufferId norm1_stats = kNoBuffer;  // rstd[T], then mean[T] for LayerNorm
   BufferId qkv = kNoBuffer;          // [T, (Hq+2Hkv)Dh], rotated
+  BufferId qk_raw = kNoBuffer;       // [T, (Hq+Hkv)Dh] before their norm
+  BufferId qk_rstd = kNoBuffer;      // [Hq+Hkv, T]
   BufferId attn = kNoBuffer;         // [T, Hq Dh]
   BufferId lse = kNoBuffer;          // [B, Hq, S]
   BufferId x2 = kNoBuffer;           // [T, D] residual stream after attention

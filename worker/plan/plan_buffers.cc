@@ -187,6 +187,10 @@ class BufferBuilder {
     return tokens_ * stat_ * (model_.norm == NormKind::kLayer ? 2 : 1);
   }
   [[nodiscard]] std::int64_t LseBytes() const { return tokens_ * model_.num_heads * stat_; }
+  // Of q and k before their norm, and of its statistics; 0 in models without it.
+  [[nodiscard]] std::int64_t QkHeads() const {
+    return model_.qk_norm ? model_.num_heads + model_.num_kv_heads : 0;
+  }
 
   // The tape of forward, each entry living until `last` unless it is dropped, then until its last
   // reader in forward.
@@ -202,6 +206,10 @@ class BufferBuilder {
                              until(keep_attention, kBwdNorm1, kFwdNorm1));
     tape.qkv = Block("qkv", Rows(model_.qkv_dim()), f + kFwdQkv,
                      until(keep_attention, kBwdAttention, kFwdAttention));
+    tape.qk_raw = Block("qk_raw", Rows(QkHeads() * model_.head_dim), f + kFwdQkv,
+                        until(keep_attention, kBwdAttention, kFwdQkv));
+    tape.qk_rstd = Block("qk_rstd", tokens_ * QkHeads() * stat_, f + kFwdQkv,
+                         until(keep_attention, kBwdAttention, kFwdQkv));
     tape.attn = Block("attn", Rows(model_.q_dim()), f + kFwdAttention,
                       until(keep_attention, kBwdAttention, kFwdAttnOut));
     tape.lse = Block("lse", LseBytes(), f + kFwdAttention,
@@ -226,6 +234,10 @@ class BufferBuilder {
     if (block.keep == KeepPolicy::kNoMlp) return;
     tape.norm1_stats = Block("norm1_stats.redo", NormStats(), b + kBwdNorm1Redo, b + kBwdNorm1);
     tape.qkv = Block("qkv.redo", Rows(model_.qkv_dim()), b + kBwdQkvRedo, b + kBwdAttention);
+    tape.qk_raw =
+        Block("qk_raw.redo", Rows(QkHeads() * model_.head_dim), b + kBwdQkvRedo, b + kBwdAttention);
+    tape.qk_rstd =
+        Block("qk_rstd.redo", tokens_ * QkHeads() * stat_, b + kBwdQkvRedo, b + kBwdAttention);
     tape.attn = Block("attn.redo", Rows(model_.q_dim()), b + kBwdAttentionRedo, b + kBwdAttention);
     tape.lse = Block("lse.redo", LseBytes(), b + kBwdAttentionRedo, b + kBwdAttention);
     tape.x2 = Block("x2.redo", Rows(model_.dim), b + kBwdNorm2Redo, b + kBwdNorm2);
@@ -260,7 +272,9 @@ class BufferBuilder {
     block.attention_scratch = Scratch("attention_scratch.bwd", scratch_.attention_backward_bytes,
                                       b + kBwdAttention, b + kBwdAttention);
     block.sum_scratch =
-        Scratch("sum_scratch", std::max(scratch_.norm_backward_bytes, scratch_.column_sum_bytes),
+        Scratch("sum_scratch",
+                std::max({scratch_.norm_backward_bytes, scratch_.qk_norm_backward_bytes,
+                          scratch_.column_sum_bytes}),
                 b + kBwdMlpOutWeight, b + kBwdQkvWeight);
     const bool swiglu = model_.mlp == MlpKind::kSwiGlu;
     block.d_act = Block("d_act", Rows(model_.mlp_dim), b + kBwdMlpOut,

@@ -72,7 +72,8 @@ class Counter {
     ++cost_.launches;
   }
   void Rope() {
-    if (model_.position == PositionKind::kRope) Elementwise(2 * Qkv());
+    // With a norm of q and k, the same pass also reads or writes what they were before it.
+    if (model_.position == PositionKind::kRope) Elementwise((model_.qk_norm ? 3 : 2) * Qkv());
   }
   // Up to the input of the MLP's activation; `first`: no residual is added by the first norm.
   void AttentionHalf(bool first) {

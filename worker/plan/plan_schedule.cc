@@ -1,5 +1,6 @@
 // The operations of one micro-batch in words, and the hash that ranks compare before step 1.
 
+#include <bit>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,22 @@ const char* NameOfKeep(KeepPolicy keep) {
       return " (redo block)";
   }
   return "";
+}
+
+// What names and shapes do not tell: every rank may have read it from a file of its own.
+void AddMath(const ModelConfig& model, Hasher& hasher) {
+  const RopeScalingConfig& rope = model.rope_scaling;
+  for (const double value :
+       {model.norm_eps, model.rope_theta, rope.factor, rope.low_freq_factor, rope.high_freq_factor,
+        rope.beta_fast, rope.beta_slow, rope.attention_factor, model.init_std}) {
+    hasher.Add(std::bit_cast<std::int64_t>(value));
+  }
+  for (const std::int64_t value :
+       {static_cast<std::int64_t>(rope.type), rope.original_max_positions,
+        std::int64_t{model.num_heads}, std::int64_t{model.num_kv_heads}, std::int64_t{model.causal},
+        static_cast<std::int64_t>(model.mlp)}) {
+    hasher.Add(value);
+  }
 }
 
 class ScheduleWriter {
@@ -97,6 +114,7 @@ void AddSchedule(Plan& plan) {
         static_cast<std::int64_t>(input.reduce_dtype), plan.head.chunk_tokens}) {
     hasher.Add(value);
   }
+  AddMath(input.model, hasher);
   for (const UnitPlan& unit : plan.units) {
     hasher.Add(unit.spec.name);
     hasher.Add(unit.layout.shard_elements);

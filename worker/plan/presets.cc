@@ -50,7 +50,12 @@ std::vector<ModelConfig> MakePresets() {
   return {
       Sized("minillm", mini, {32000, 2048, 12, 16, 16, 128, 8192}),
       Sized("minillm-tiny", mini, {256, 64, 2, 4, 4, 16, 256}),
+      // GPT-2's 50257 tokens padded to a multiple of 64, as benchmarks of it do; released weights
+      // are imported with their own config.json.
       Gpt2("gpt2", {50304, 768, 12, 12, 12, 64, 3072}, 1024),
+      Gpt2("gpt2-medium", {50304, 1024, 24, 16, 16, 64, 4096}, 1024),
+      Gpt2("gpt2-large", {50304, 1280, 36, 20, 20, 64, 5120}, 1024),
+      Gpt2("gpt2-xl", {50304, 1600, 48, 25, 25, 64, 6400}, 1024),
       Gpt2("gpt2-tiny", {256, 64, 2, 4, 4, 16, 256}, 64),
       Llama("llama-tiny", {256, 64, 2, 4, 2, 16, 176}, 10000),
       Llama("llama-bytes", {256, 256, 4, 4, 2, 64, 768}, 10000),

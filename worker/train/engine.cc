@@ -55,6 +55,9 @@ absl::StatusOr<Plan> Engine::PlanFor(PlanInput input, Device& device) {
   scratch.attention_forward_bytes = size(ops.AttentionScratchBytes(shape, dtype, false));
   scratch.attention_backward_bytes = size(ops.AttentionScratchBytes(shape, dtype, true));
   scratch.norm_backward_bytes = size(ops.NormBackwardScratchBytes(tokens, model.dim));
+  if (model.qk_norm) {
+    scratch.qk_norm_backward_bytes = size(ops.QkNormBackwardScratchBytes(tokens, model.head_dim));
+  }
   for (const std::int64_t columns : {model.dim, model.qkv_dim(), model.mlp_in_dim()}) {
     scratch.column_sum_bytes =
         std::max(scratch.column_sum_bytes, size(ops.ColumnSumScratchBytes(tokens, columns)));

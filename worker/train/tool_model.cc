@@ -1,6 +1,7 @@
 #include "worker/train/tool_model.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status.h"
+#include "worker/plan/config_json.h"
 #include "worker/train/oracle_file.h"
 
 namespace fsdp {
@@ -20,7 +22,8 @@ absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags) {
   if (std::find(presets.begin(), presets.end(), name) != presets.end()) {
     spec.set_preset(name);
   } else {
-    std::ifstream file(name);
+    const bool folder = std::filesystem::is_directory(name);
+    std::ifstream file(folder ? absl::StrCat(name, "/", kConfigName) : name);
     if (!file) {
       return absl::InvalidArgumentError(absl::StrCat("--model ", name,
                                                      " is neither a readable file nor one of ",

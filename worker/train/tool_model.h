@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// --model NAME|FILE (minillm): a preset, or a peer's config.json; --layers, --vocab, --dim and
+// --model NAME|FILE (minillm): a preset, a config.json, or its folder; --layers, --vocab, --dim and
 // --heads instead of the preset's, --layers instead of the file's.
 //   INVALID_ARGUMENT  names the flag or the model's field, the value and what it may be
 absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags);

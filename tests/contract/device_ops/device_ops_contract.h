@@ -10,6 +10,7 @@
 #include "tests/contract/device_ops/cases_attention.h"
 #include "tests/contract/device_ops/cases_errors.h"
 #include "tests/contract/device_ops/cases_linear.h"
+#include "tests/contract/device_ops/cases_qk_norm.h"
 #include "tests/contract/device_ops/cases_rows.h"
 #include "tests/contract/device_ops/cases_streams.h"
 #include "tests/contract/device_ops/cases_training.h"

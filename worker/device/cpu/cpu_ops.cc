@@ -10,12 +10,6 @@
 #include "worker/device/op_checks.h"
 
 namespace fsdp::cpu {
-namespace {
-
-// Columns that one task sums over all rows: two cache lines of f32.
-constexpr std::int64_t kColumnGranularity = 32;
-
-}  // namespace
 
 absl::Status CpuOps::Enqueue(Stream& stream, const absl::Status& checked,
                              std::function<absl::Status()> work) {
@@ -176,32 +170,6 @@ absl::Status CpuOps::LayerNormBackward(Stream& stream, const Matrix& dy, const M
                                        std::span<std::byte> /*scratch*/) {
   return NormBackward("LayerNormBackward", true, stream, dy, x, weight, bias, mean, rstd, residual,
                       dx, y, d_weight, d_bias, accumulate);
-}
-
-absl::Status CpuOps::Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
-                          const Matrix& cos, const Matrix& sin, bool inverse) {
-  OpChecks check("Rope");
-  check.Heads("qkv", qkv, shape);
-  check.That(shape.head_dim % 2 == 0,
-             absl::StrFormat("head_dim is %d, must be even for rotary positions", shape.head_dim));
-  check.Matrix("cos", cos, SumType(qkv.dtype), shape.seq, shape.head_dim / 2);
-  check.Matrix("sin", sin, SumType(qkv.dtype), shape.seq, shape.head_dim / 2);
-  return Enqueue(stream, check.status(), [=, this] {
-    const RopeArgs args = {.qkv = qkv.data,
-                           .cos = cos.data,
-                           .sin = sin.data,
-                           .qkv_stride = qkv.stride,
-                           .cos_stride = cos.stride,
-                           .sin_stride = sin.stride,
-                           .seq = shape.seq,
-                           .heads = shape.num_heads + shape.num_kv_heads,
-                           .head_dim = shape.head_dim,
-                           .inverse = inverse};
-    const Kernels& kernels = KernelsFor(kernels_, qkv.dtype);
-    ForRanges(qkv.rows, qkv.cols, 1,
-              [&](std::int64_t begin, std::int64_t end) { kernels.rope(args, begin, end); });
-    return absl::OkStatus();
-  });
 }
 
 absl::Status CpuOps::AttentionForward(Stream& stream, const Matrix& qkv,

@@ -60,6 +60,13 @@ class CpuOps final : public Ops {
                                  bool accumulate, std::span<std::byte> scratch) override;
   absl::Status Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
                     const Matrix& cos, const Matrix& sin, bool inverse) override;
+  absl::Status QkNormRope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
+                          double eps, const QkNormOperands& operands) override;
+  absl::Status QkNormRopeBackward(Stream& stream, const Matrix& d_qkv, const AttentionShape& shape,
+                                  const QkNormOperands& operands, const Vector& d_q_weight,
+                                  const Vector& d_k_weight, bool accumulate,
+                                  std::span<std::byte> scratch) override;
+  std::size_t QkNormBackwardScratchBytes(std::int64_t tokens, std::int64_t head_dim) const override;
   absl::Status AttentionForward(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
                                 const Matrix& out, const Vector& lse,
                                 std::span<std::byte> scratch) override;
@@ -129,6 +136,8 @@ class CpuOps final : public Ops {
                             const Vector& mean, const Vector& rstd, const Matrix& residual,
                             const Matrix& dx, const Matrix& y, const Vector& d_weight,
                             const Vector& d_bias, bool accumulate);
+  void RunRope(const Matrix& qkv, const AttentionShape& shape, const Matrix& cos, const Matrix& sin,
+               bool inverse);
   absl::Status Unary(const char* op, ElementwiseKernel kernel, Stream& stream, const Matrix& x,
                      const Matrix& y);
   absl::Status Binary(const char* op, ElementwiseKernel kernel, const char* a_name,
@@ -149,6 +158,9 @@ class CpuOps final : public Ops {
 
 // Elements that one task should handle: some microseconds of work.
 inline constexpr std::int64_t kTaskElements = 32768;
+
+// Columns that one task sums over all rows: two cache lines of f32.
+inline constexpr std::int64_t kColumnGranularity = 32;
 
 template <typename F>
 void CpuOps::ForRanges(std::int64_t size, std::int64_t elements_each, std::int64_t granularity,

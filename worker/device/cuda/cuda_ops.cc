@@ -46,10 +46,7 @@ absl::Status CudaOps::Rope(Stream& stream, const Matrix& qkv, const AttentionSha
   OpChecks check("Rope");
   check.OneOf("qkv", qkv.dtype, kFloats)
       .Heads("qkv", qkv, shape)
-      .That(shape.head_dim % 2 == 0,
-            absl::StrFormat("head_dim is %d, must be even", shape.head_dim))
-      .Matrix("cos", cos, DType::kF32, shape.seq, shape.head_dim / 2)
-      .Matrix("sin", sin, DType::kF32, shape.seq, shape.head_dim / 2);
+      .RopeTables(cos, sin, shape, DType::kF32);
   RETURN_IF_ERROR(check.status());
   if (qkv.rows == 0) return absl::OkStatus();
   return Launched(kernels::Rope(CudaStreamOf(stream), qkv, shape.num_heads + shape.num_kv_heads,

@@ -56,6 +56,13 @@ class CudaOps final : public Ops {
   std::size_t NormBackwardScratchBytes(std::int64_t tokens, std::int64_t dim) const override;
   absl::Status Rope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
                     const Matrix& cos, const Matrix& sin, bool inverse) override;
+  absl::Status QkNormRope(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
+                          double eps, const QkNormOperands& operands) override;
+  absl::Status QkNormRopeBackward(Stream& stream, const Matrix& d_qkv, const AttentionShape& shape,
+                                  const QkNormOperands& operands, const Vector& d_q_weight,
+                                  const Vector& d_k_weight, bool accumulate,
+                                  std::span<std::byte> scratch) override;
+  std::size_t QkNormBackwardScratchBytes(std::int64_t tokens, std::int64_t head_dim) const override;
   absl::Status AttentionForward(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
                                 const Matrix& out, const Vector& lse,
                                 std::span<std::byte> scratch) override;

@@ -60,7 +60,7 @@ class SpecSchemaTest(unittest.TestCase):
         self.refuse("spec/model/numLayers", 2.5)
         self.refuse("spec/model/family", "bert")
         self.refuse("spec/model/family", None)
-        self.refuse("spec/model/qkNorm", True)
+        self.refuse("spec/model/qkNorm", "yes")
         self.refuse("spec/data/source", "jsonl")
         self.refuse("spec/data/sequenceLength", 1 << 21)
         self.refuse("spec/data/mixture", [])

@@ -270,10 +270,6 @@ const std::vector<BrokenSpec>& BrokenSpecs() {
        "spec.data.mixture", "not in this release"},
       {"reset_attention", 14, "    source: synthetic\n    resetAttention: true", "15:5",
        "spec.data.resetAttention", "not in this release"},
-      {"qk_norm", 12, "    mlpDim: 128\n    qkNorm: true", "13:5", "spec.model.qkNorm",
-       "not in this release"},
-      {"config_path", 7, "    family: llama\n    configPath: /c.json", "8:5",
-       "spec.model.configPath", "not in this release"},
       {"elastic", 20, "  resources: {minRanks: 1}", "20:15", "spec.resources.minRanks",
        "not in this release"},
       {"spares", 20, "  resources: {spares: 1}", "20:15", "spec.resources.spares",
@@ -292,16 +288,16 @@ const std::vector<BrokenSpec>& BrokenSpecs() {
       {"spikes", 17, "    globalBatch: 8\n    spikeSigma: 6", "18:5", "spec.train.spikeSigma",
        "not in this release"},
       {"rope_scaling_without_type", 12, "    mlpDim: 128\n    ropeScaling: {factor: 2}", "13:5",
-       "spec.model.ropeScaling.type", "linear, llama3"},
+       "spec.model.ropeScaling.type", "linear, llama3, yarn"},
       {"rope_scaling_order", 12,
        "    mlpDim: 128\n    ropeScaling: {type: llama3, factor: 8, lowFreqFactor: 4, "
        "highFreqFactor: 1}",
        "13:62", "spec.model.ropeScaling.highFreqFactor", "must be greater than lowFreqFactor"},
       {"beta_of_yarn", 12,
        "    mlpDim: 128\n    ropeScaling: {type: linear, factor: 2, betaFast: 32}", "13:44",
-       "spec.model.ropeScaling.betaFast", "it belongs to yarn"},
-      {"yarn", 12, "    mlpDim: 128\n    ropeScaling: {type: yarn, factor: 4}", "13:19",
-       "spec.model.ropeScaling.type", "not in this release"},
+       "spec.model.ropeScaling.betaFast", "belongs to type yarn"},
+      {"yarn_without_context", 12, "    mlpDim: 128\n    ropeScaling: {type: yarn, factor: 4}",
+       "13:5", "spec.model.ropeScaling.originalMaxPositions", "is missing"},
   };
   return specs;
 }

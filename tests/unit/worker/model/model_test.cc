@@ -48,6 +48,32 @@ TEST(RopeTable, ScalingStretchesLongWavesOnly) {
   EXPECT_NEAR(std::asin(linear.sin[last]), std::asin(plain.sin[last]) / 8, 1e-12);
 }
 
+// Against figures of the formula in the YaRN paper (appendix A.2), worked out by hand for theta
+// 1e4, 16 elements, an original context of 256 and a factor of 8: a pair i turns 256 / (2 pi
+// 1e4^(i/8)) times over that context, which is 32 at i = 0.21 and 1 at i = 3.22. So the ramp runs
+// from 0 to 4.
+TEST(RopeTable, YarnKeepsFastPairsAndStretchesSlowOnes) {
+  ModelConfig model = Llama();
+  const RopeTable plain = MakeRopeTable(model, 2);
+  model.rope_scaling.type = RopeScalingConfig::Type::kYarn;
+  model.rope_scaling.factor = 8;
+  model.rope_scaling.original_max_positions = 256;
+  const RopeTable scaled = MakeRopeTable(model, 2);
+  const auto first = static_cast<std::size_t>(model.head_dim / 2);
+  const double magnitude = 0.1 * std::log(8.0) + 1;
+  const auto ratio = [&](std::size_t pair) {
+    return std::atan2(scaled.sin[first + pair], scaled.cos[first + pair]) /
+           std::atan2(plain.sin[first + pair], plain.cos[first + pair]);
+  };
+  EXPECT_NEAR(ratio(0), 1, 1e-12);
+  EXPECT_NEAR(ratio(1), 0.75 + 0.25 / 8, 1e-12);
+  EXPECT_NEAR(ratio(2), 0.5 + 0.5 / 8, 1e-12);
+  for (std::size_t pair = 4; pair < first; ++pair) EXPECT_NEAR(ratio(pair), 1.0 / 8, 1e-12);
+  EXPECT_NEAR(std::hypot(scaled.sin[first + 3], scaled.cos[first + 3]), magnitude, 1e-12);
+  model.rope_scaling.attention_factor = 1.5;
+  EXPECT_DOUBLE_EQ(MakeRopeTable(model, 1).cos[0], 1.5);
+}
+
 TEST(UnitView, FusedGroupsAreOneMatrix) {
   PlanInput input;
   input.model = Llama();

@@ -59,9 +59,15 @@ TEST(ResolveModel, ParameterCounts) {
   // 32000 x 2048 twice, and 12 blocks of 12 d^2 + 6 d.
   EXPECT_EQ(NumParameters(*ResolveModel(PresetSpec("minillm"))),
             2LL * 32000 * 2048 + 12LL * (12LL * 2048 * 2048 + 6 * 2048));
-  v1::ModelSpec gpt2 = PresetSpec("gpt2");
-  gpt2.set_vocab_size(50257);
-  EXPECT_EQ(NumParameters(*ResolveModel(gpt2)), 124439808);
+  const std::pair<const char*, std::int64_t> gpt2_sizes[] = {{"gpt2", 124439808},
+                                                             {"gpt2-medium", 354823168},
+                                                             {"gpt2-large", 774030080},
+                                                             {"gpt2-xl", 1557611200}};
+  for (const auto& [name, parameters] : gpt2_sizes) {
+    v1::ModelSpec gpt2 = PresetSpec(name);
+    gpt2.set_vocab_size(50257);
+    EXPECT_EQ(NumParameters(*ResolveModel(gpt2)), parameters) << name;
+  }
 }
 
 TEST(ResolveModel, MiniLlmIsTheFoundingModel) {
@@ -109,6 +115,35 @@ TEST(ResolveModel, ExplicitHeadDimNeedNotMakeUpTheDim) {
   EXPECT_EQ(model.q_dim(), 40);
   EXPECT_EQ(Find(model, "model.layers.0.self_attn.o_proj.weight")->shape,
             (std::vector<std::int64_t>{64, 40}));
+}
+
+TEST(ResolveModel, QkNormAddsAWeightPerHeadDim) {
+  v1::ModelSpec spec = PresetSpec("llama-tiny");
+  spec.set_qk_norm(true);
+  spec.set_head_dim(24);
+  const ModelConfig model = *ResolveModel(spec);
+  for (const char* name :
+       {"model.layers.1.self_attn.q_norm.weight", "model.layers.1.self_attn.k_norm.weight"}) {
+    ASSERT_NE(Find(model, name), nullptr) << name;
+    EXPECT_EQ(Find(model, name)->shape, std::vector<std::int64_t>{24});
+  }
+  spec = PresetSpec("gpt2-tiny");
+  spec.set_qk_norm(true);
+  EXPECT_THAT(Message(spec), HasSubstr("spec.model.qkNorm: true needs family llama, not gpt2"));
+}
+
+TEST(ResolveModel, RopeScalingRefusesWhatBelongsToAnotherType) {
+  v1::ModelSpec spec = PresetSpec("llama-tiny");
+  v1::RopeScaling& scaling = *spec.mutable_rope_scaling();
+  scaling.set_type(v1::ROPE_SCALING_TYPE_YARN);
+  scaling.set_factor(4);
+  EXPECT_THAT(Message(spec), HasSubstr("ropeScaling.originalMaxPositions: is missing"));
+  scaling.set_original_max_positions(128);
+  EXPECT_TRUE(ResolveModel(spec).ok()) << ResolveModel(spec).status();
+  scaling.set_beta_slow(40);
+  EXPECT_THAT(Message(spec), HasSubstr("ropeScaling.betaFast: 32 must be greater than betaSlow"));
+  scaling.set_type(v1::ROPE_SCALING_TYPE_LINEAR);
+  EXPECT_THAT(Message(spec), HasSubstr("ropeScaling.betaSlow: belongs to type yarn"));
 }
 
 TEST(ResolveModel, MessagesNameFieldValueAndRemedy) {

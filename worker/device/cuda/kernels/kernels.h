@@ -43,6 +43,24 @@ cudaError_t Cast(cudaStream_t stream, const Vector& from, const Vector& to);
 cudaError_t Rope(cudaStream_t stream, const Matrix& qkv, int num_heads, std::int64_t head_dim,
                  std::int64_t seq, const Matrix& cos, const Matrix& sin, bool inverse);
 
+// ---- norm of query and key heads ------------------------------------------------------------
+struct QkNormArgs {
+  Matrix qkv;  // or its gradient
+  int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::int64_t seq = 0;
+  float eps = 0;
+  Vector q_weight, k_weight, rstd;
+  Matrix cos, sin, raw;
+  Vector d_q_weight, d_k_weight;  // backward only, as are the rest
+  bool accumulate = false;
+  float* scratch = nullptr;  // QkNormScratchFloats
+};
+// As Ops::QkNormRope; head_dim even and at most kMaxQkNormDim.
+inline constexpr int kMaxQkNormDim = 256;
+cudaError_t QkNormRope(cudaStream_t stream, const QkNormArgs& args);
+cudaError_t QkNormRopeBackward(cudaStream_t stream, const QkNormArgs& args);
+std::size_t QkNormScratchFloats(std::int64_t tokens, std::int64_t head_dim);
+
 // ---- norms ----------------------------------------------------------------------------------
 // `layer`: LayerNorm, else RMSNorm, which has no mean and bias. `delta` (with `sum`), `residual`
 // and the backward's `y` (with `bias`) may be empty.

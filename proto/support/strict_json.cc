@@ -1,4 +1,4 @@
-#include "worker/checkpoint/strict_json.h"
+#include "proto/support/strict_json.h"
 
 #include <set>
 #include <string>

@@ -1,7 +1,8 @@
-#ifndef FSDPCTL_WORKER_CHECKPOINT_STRICT_JSON_H_
-#define FSDPCTL_WORKER_CHECKPOINT_STRICT_JSON_H_
+#ifndef FSDPCTL_PROTO_SUPPORT_STRICT_JSON_H_
+#define FSDPCTL_PROTO_SUPPORT_STRICT_JSON_H_
 
-// JSON as checkpoints need it: no duplicate keys, bounded nesting, no exceptions.
+// JSON as checkpoints and model descriptions need it: no duplicate keys, bounded nesting, no
+// exceptions.
 
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -15,4 +16,4 @@ absl::StatusOr<nlohmann::json> ParseStrictJson(std::string_view text, int max_de
 
 }  // namespace fsdp
 
-#endif  // FSDPCTL_WORKER_CHECKPOINT_STRICT_JSON_H_
+#endif  // FSDPCTL_PROTO_SUPPORT_STRICT_JSON_H_
