@@ -27,6 +27,7 @@ Command MetricsCommand();
 Command WorkersCommand();
 Command DrainCommand();
 Command UncordonCommand();
+Command ExportCommand();
 Command LocalCommand();
 Command VersionCommand();
 Command CompletionCommand();

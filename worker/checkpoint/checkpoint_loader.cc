@@ -3,65 +3,20 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <set>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "proto/support/crc32c.h"
 #include "proto/support/status.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/tensor_shapes.h"
+#include "worker/checkpoint/weight_reader.h"
 
 namespace fsdp {
 namespace {
-
-// Names of one kind that a message lists.
-constexpr std::size_t kMaxNamed = 4;
-
-std::string Shape(const std::vector<std::int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ","), "]");
-}
-
-std::string Some(const std::vector<std::string>& names) {
-  const std::size_t shown = std::min(names.size(), kMaxNamed);
-  std::string text = absl::StrJoin(names.begin(), names.begin() + static_cast<int>(shown), ", ");
-  if (names.size() > shown) absl::StrAppend(&text, " and ", names.size() - shown, " more");
-  return text;
-}
-
-using Shapes = std::map<std::string, std::vector<std::int64_t>>;
-
-// Every difference between what is there and what the model wants, in one message.
-absl::Status CompareShapes(const std::string& where, const Shapes& there,
-                           std::span<const ShardTensor> wanted) {
-  std::vector<std::string> missing;
-  std::vector<std::string> misshapen;
-  Shapes extra = there;
-  for (const ShardTensor& tensor : wanted) {
-    const auto found = there.find(tensor.name);
-    extra.erase(tensor.name);
-    if (found == there.end()) {
-      missing.push_back(tensor.name);
-    } else if (found->second != tensor.shape) {
-      misshapen.push_back(absl::StrCat(tensor.name, " (", Shape(found->second), ", the model has ",
-                                       Shape(tensor.shape), ")"));
-    }
-  }
-  if (missing.empty() && misshapen.empty() && extra.empty()) return absl::OkStatus();
-  std::string message = absl::StrCat(where, " is of another model:");
-  if (!missing.empty()) absl::StrAppend(&message, " missing ", Some(missing), ";");
-  if (!misshapen.empty()) absl::StrAppend(&message, " misshapen ", Some(misshapen), ";");
-  if (!extra.empty()) {
-    std::vector<std::string> names;
-    for (const auto& [name, shape] : extra) names.push_back(name);
-    absl::StrAppend(&message, " extra ", Some(names), ";");
-  }
-  message.pop_back();
-  return absl::InvalidArgumentError(message);
-}
 
 // The open files of one load.
 class ShardReader {
@@ -132,8 +87,8 @@ class ShardReader {
     if (piece == nullptr || piece->dtype != "F32" || piece->shape != shape) {
       return absl::DataLossError(absl::StrFormat(
           "%s: the manifest says it holds \"%s\" as F32 %s; it has %s", file.path(), name,
-          Shape(shape),
-          piece == nullptr ? "none" : absl::StrCat(piece->dtype, " ", Shape(piece->shape))));
+          ShapeText(shape),
+          piece == nullptr ? "none" : absl::StrCat(piece->dtype, " ", ShapeText(piece->shape))));
     }
     return piece;
   }
@@ -162,47 +117,31 @@ class ShardReader {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
 };
 
-// All safetensors of a file or folder, and where each tensor is.
-struct WeightFiles {
-  std::vector<std::unique_ptr<SafetensorsFile>> files;
-  std::map<std::string, std::pair<const SafetensorsFile*, const SafetensorsTensor*>> tensors;
+// The master weights of a checkpoint.
+class CheckpointWeights final : public WeightReader {
+ public:
+  CheckpointWeights(BlobStore& store, const std::string& directory, Manifest manifest,
+                    Device& device)
+      : manifest_(std::move(manifest)), reader_(store, directory, manifest_, device) {
+    for (const ManifestTensor& tensor : manifest_.tensors) by_name_[tensor.name] = &tensor;
+  }
+
+  absl::Status Prepare() { return reader_.Prepare(); }
+  absl::Status Fill(const ShardTensor& tensor) override {
+    if (tensor.row_begin == tensor.row_end) return absl::OkStatus();
+    return reader_.Fill(*by_name_.at(tensor.name), tensor, "master", tensor.master);
+  }
+
+ private:
+  const Manifest manifest_;
+  std::map<std::string, const ManifestTensor*> by_name_;
+  ShardReader reader_;
 };
 
-absl::StatusOr<WeightFiles> OpenWeights(BlobStore& store, const std::string& path) {
-  std::vector<std::string> paths;
-  const absl::StatusOr<std::vector<std::string>> names = store.List(path);
-  if (names.ok()) {
-    for (const std::string& name : *names) {
-      if (absl::EndsWith(name, ".safetensors")) paths.push_back(absl::StrCat(path, "/", name));
-    }
-    if (paths.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat(path, " holds neither ", kManifestName, " nor *.safetensors"));
-    }
-  } else {
-    paths.push_back(path);
-  }
-  WeightFiles weights;
-  for (const std::string& file_path : paths) {
-    ASSIGN_OR_RETURN(std::unique_ptr<BlobReader> reader, store.Open(file_path));
-    ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(std::move(reader), file_path));
-    for (const SafetensorsTensor& tensor : file->tensors()) {
-      const auto [it, is_new] = weights.tensors.try_emplace(tensor.name, file.get(), &tensor);
-      if (!is_new) {
-        return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" is in both ",
-                                                       it->second.first->path(), " and ",
-                                                       file_path));
-      }
-    }
-    weights.files.push_back(std::move(file));
-  }
-  return weights;
-}
-
-absl::Status CopyToDevice(Device& device, const std::vector<float>& values, const Vector& to) {
-  RETURN_IF_ERROR(
-      device.Copy(to.data, values.data(), values.size() * sizeof(float), device.copy()));
-  return device.Synchronize(device.copy());
+TensorShapes ShapesOf(const Manifest& manifest) {
+  TensorShapes shapes;
+  for (const ManifestTensor& tensor : manifest.tensors) shapes[tensor.name] = tensor.shape;
+  return shapes;
 }
 
 }  // namespace
@@ -257,13 +196,10 @@ absl::StatusOr<Manifest> LoadCheckpoint(BlobStore& store, const std::string& dir
                                         std::span<const ShardTensor> tensors, Device& device,
                                         const LoadOptions& options) {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(store, directory));
-  Shapes there;
   std::map<std::string, const ManifestTensor*> by_name;
-  for (const ManifestTensor& tensor : manifest.tensors) {
-    there[tensor.name] = tensor.shape;
-    by_name[tensor.name] = &tensor;
-  }
-  RETURN_IF_ERROR(CompareShapes(absl::StrCat("the checkpoint ", directory), there, tensors));
+  for (const ManifestTensor& tensor : manifest.tensors) by_name[tensor.name] = &tensor;
+  RETURN_IF_ERROR(
+      CompareShapes(absl::StrCat("the checkpoint ", directory), ShapesOf(manifest), tensors));
   ShardReader reader(store, directory, manifest, device);
   RETURN_IF_ERROR(reader.Prepare());
   for (const ShardTensor& tensor : tensors) {
@@ -277,24 +213,15 @@ absl::StatusOr<Manifest> LoadCheckpoint(BlobStore& store, const std::string& dir
   return manifest;
 }
 
-absl::Status LoadWeights(BlobStore& store, const std::string& path,
-                         std::span<const ShardTensor> tensors, Device& device) {
-  if (store.Open(absl::StrCat(path, "/", kManifestName)).ok()) {
-    return LoadCheckpoint(store, path, tensors, device, {.optimizer_state = false}).status();
-  }
-  ASSIGN_OR_RETURN(const WeightFiles weights, OpenWeights(store, path));
-  Shapes there;
-  for (const auto& [name, place] : weights.tensors) there[name] = place.second->shape;
-  RETURN_IF_ERROR(CompareShapes(path, there, tensors));
-  for (const ShardTensor& tensor : tensors) {
-    if (tensor.row_begin == tensor.row_end) continue;
-    const auto& [file, source] = weights.tensors.at(tensor.name);
-    ASSIGN_OR_RETURN(const std::vector<float> values,
-                     file->ReadFloats(*source, tensor.row_begin * tensor.row_elements(),
-                                      (tensor.row_end - tensor.row_begin) * tensor.row_elements()));
-    RETURN_IF_ERROR(CopyToDevice(device, values, tensor.master));
-  }
-  return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<WeightReader>> OpenCheckpointWeights(
+    BlobStore& store, const std::string& directory, std::span<const ShardTensor> wanted,
+    Device& device) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(store, directory));
+  RETURN_IF_ERROR(
+      CompareShapes(absl::StrCat("the checkpoint ", directory), ShapesOf(manifest), wanted));
+  auto weights = std::make_unique<CheckpointWeights>(store, directory, std::move(manifest), device);
+  RETURN_IF_ERROR(weights->Prepare());
+  return weights;
 }
 
 }  // namespace fsdp

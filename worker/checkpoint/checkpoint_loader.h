@@ -35,14 +35,6 @@ absl::StatusOr<Manifest> LoadCheckpoint(BlobStore& store, const std::string& dir
                                         std::span<const ShardTensor> tensors, Device& device,
                                         const LoadOptions& options = {});
 
-// Fills master from plain safetensors (Hugging Face layout): one file, or all of a folder. F64,
-// F32, F16 and BF16 are converted. A folder with a manifest is loaded as a checkpoint without its
-// optimizer state.
-//   INVALID_ARGUMENT  a tensor is missing, extra, of another shape or dtype, or in two files
-//   NOT_FOUND, DATA_LOSS  the files
-absl::Status LoadWeights(BlobStore& store, const std::string& path,
-                         std::span<const ShardTensor> tensors, Device& device);
-
 // Reads the whole file and compares size and checksum.
 //   DATA_LOSS  names the file and both values
 absl::Status VerifyFile(BlobStore& store, const std::string& directory, const ManifestFile& file);

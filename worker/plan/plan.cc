@@ -19,7 +19,7 @@ ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens,
   ScratchSizes sizes;
   sizes.attention_backward_bytes = tokens * (model.num_heads + model.q_dim()) * 4;
   sizes.norm_backward_bytes = 2 * kMultiprocessors * model.dim * 4;
-  // Partial sums of the two weights' gradients; QkNormBackward says of how many blocks.
+  // Partial sums of two weights' gradients, of four blocks a multiprocessor.
   if (model.qk_norm) sizes.qk_norm_backward_bytes = 2 * 4 * kMultiprocessors * model.head_dim * 4;
   sizes.column_sum_bytes =
       (4 * kMultiprocessors * 128 + std::max(model.qkv_dim(), model.mlp_in_dim())) * 4;
@@ -42,7 +42,7 @@ ScratchSizes EstimateCpu(const PlanInput& input, std::int64_t chunk_tokens) {
       kThreads * 4 * (scores + rows + block + (widen ? 2 * head + block : 0));
   sizes.attention_backward_bytes =
       sizes.attention_forward_bytes + kThreads * 4 * (scores + (widen ? 2 * (head + block) : 0));
-  if (input.model.qk_norm) sizes.qk_norm_backward_bytes = 2 * input.model.head_dim * 8;
+  if (input.model.qk_norm) sizes.qk_norm_backward_bytes = input.model.head_dim * 8;
   sizes.cross_entropy_bytes = chunk_tokens * 8;
   sizes.grad_stats_bytes = 4096;
   return sizes;

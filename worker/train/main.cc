@@ -24,6 +24,7 @@
 #include "worker/train/collectives.h"
 #include "worker/train/link_daemon.h"
 #include "worker/train/local_launch.h"
+#include "worker/train/model_tools.h"
 #include "worker/train/oracle.h"
 #include "worker/train/tool_flags.h"
 #include "worker/train/trainer.h"
@@ -45,6 +46,10 @@ constexpr char kUsage[] =
       Times training steps on random tokens.
   collectives --model NAME|FILE --local-ranks N ...
       Times gathers and scatters of the model's units between the ranks.
+  logits --model DIR --tokens FILE --output FILE [--precision fp32|bf16]
+      What a model says to given tokens.
+  export CHECKPOINT --output DIR [--dtype fp32|bf16|fp16] [--verify] ...
+      A checkpoint as transformers reads it.
   --link-fd N
       A rank of a worker daemon, which starts it so.
   --version, --help
@@ -180,6 +185,8 @@ int Main(int argc, char** argv) {
     std::fputs(command == "oracle"        ? kOracleUsage
                : command == "bench"       ? kBenchUsage
                : command == "collectives" ? kCollectivesUsage
+               : command == "logits"      ? kLogitsUsage
+               : command == "export"      ? kExportUsage
                                           : kUsage,
                stdout);
     return 0;
@@ -195,6 +202,8 @@ int Main(int argc, char** argv) {
   if (command == "collectives") {
     return CollectivesMain(std::span(arguments).subspan(1), backend.local);
   }
+  if (command == "logits") return LogitsMain(std::span(arguments).subspan(1), backend.local);
+  if (command == "export") return ExportMain(std::span(arguments).subspan(1), backend.local);
   const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
       arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"version"});
   if (!flags.ok()) return FailUsage(flags.status());

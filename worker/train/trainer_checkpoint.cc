@@ -10,6 +10,8 @@
 #include "worker/checkpoint/catalog.h"
 #include "worker/checkpoint/checkpoint_loader.h"
 #include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/checkpoint/weight_reader.h"
+#include "worker/train/model_files.h"
 #include "worker/train/trainer_errors.h"
 
 namespace fsdp {
@@ -115,6 +117,8 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
   ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, ExchangeFiles(mine, directory));
   last_step_ = at.step;
   if (setup_.rank() != 0) return absl::OkStatus();
+  RETURN_IF_ERROR(Checkpoint(WriteModelConfig(store_, directory, setup_.plan.input.model,
+                                              setup_.plan.input.sequence_length)));
   Manifest header;
   header.job = setup_.assignment.key().job();
   header.epoch = epoch;

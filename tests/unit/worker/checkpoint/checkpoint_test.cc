@@ -15,6 +15,7 @@
 #include "worker/checkpoint/checkpoint_loader.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/weight_reader.h"
 
 namespace fsdp {
 namespace {
