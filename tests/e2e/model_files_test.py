@@ -154,7 +154,7 @@ class ModelFiles(unittest.TestCase):
         with open(spec, "w", encoding="utf-8") as file:
             json.dump({"apiVersion": "fsdp.v1", "kind": "TrainingJob", "metadata": {"name": "m"},
                        "spec": {"model": {"configPath": folder, "initFrom": folder},
-                                "data": {"source": "synthetic", "sequenceLength": 16},
+                                "data": {"source": "synthetic", "sequenceLength": 32},
                                 "train": {"globalBatch": 4},
                                 "optimizer": {"lr": 0.01},
                                 "precision": {"parameters": "fp32"},

@@ -36,7 +36,7 @@ CASES = {
     "qwen2-llama3": (dict(family="qwen2", vocab_size=61, hidden_size=40, intermediate_size=56,
                           num_hidden_layers=2, num_attention_heads=5, num_key_value_heads=1,
                           rms_norm_eps=1e-5, tie_word_embeddings=True,
-                          rope_parameters=LLAMA3), PRE, 2, 29, 20, 13),
+                          rope_parameters=LLAMA3), PRE, 2, 29, 20, 25),
     "mistral-linear": (dict(family="mistral", vocab_size=61, hidden_size=32, intermediate_size=48,
                             num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                             rms_norm_eps=1e-5, sliding_window=None, rope_parameters=LINEAR),
