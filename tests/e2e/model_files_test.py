@@ -213,6 +213,31 @@ class ModelFiles(unittest.TestCase):
             self.assertEqual({t[0] for t in tensors.values()}, {name})
         self.assertEqual([n for n in os.listdir(self.directory) if ".tmp." in n], [])
 
+    def test_plan_and_bench_take_a_config_by_path(self):
+        folder, _, _ = self.make_model("qwen3-tiny")
+        _, tensors = read(os.path.join(folder, "model.safetensors"))
+        parameters = sum(len(data) // 4 for _, _, data in tensors.values())
+        plan = json.loads(self.run_tool("fsdpctl", "plan", "--model", folder, "--world-size", "2",
+                                        "--set", "data.sequenceLength=64", "-o", "json"))
+        self.assertEqual(int(plan["parameters"]), parameters)
+        self.assertEqual(int(plan["tokensPerStep"]), 128)
+        self.assertIn("qwen05b is", self.run_tool("fsdpctl", "plan", "--model", "qwen05b is", code=3))
+        self.assertIn("--model", self.run_tool("fsdpctl", "plan", "--model", "qwen05b", "job.yaml",
+                                               code=2))
+        self.run_tool("fsdp-trainer", "bench", "--model", folder, "--batch", "1", "--seq", "8",
+                      "--steps", "1", "--warmup", "0", "--precision", "fp32")
+
+    def test_a_job_whose_config_is_elsewhere_is_not_checked_here(self):
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            json.dump({"apiVersion": "fsdp.v1", "kind": "TrainingJob", "metadata": {"name": "m"},
+                       "spec": {"model": {"configPath": "/elsewhere/config.json"},
+                                "data": {"source": "synthetic", "sequenceLength": 32},
+                                "train": {"globalBatch": 4}, "limits": {"maxSteps": 1}}}, file)
+        text = self.run_tool("fsdpctl", "validate", self.path("job.yaml"))
+        self.assertIn("cannot be read here", text)
+        self.assertIn("spec.model.configPath: ",
+                      self.run_tool("fsdpctl", "plan", self.path("job.yaml"), code=3))
+
     def test_a_failed_export_leaves_nothing(self):
         folder, _, _ = self.make_model("qwen3-tiny")
         huge = struct.pack("<f", 1e6) * 48
