@@ -14,6 +14,7 @@
 #include "worker/plan/config_json.h"
 #include "worker/train/model_files.h"
 #include "worker/train/tool_flags.h"
+#include "worker/train/tool_model.h"
 
 namespace fsdp {
 namespace {
@@ -25,17 +26,6 @@ int Fail(const char* tool, const absl::Status& status) {
   const bool theirs = absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
                       absl::IsAlreadyExists(status) || absl::IsFailedPrecondition(status);
   return theirs ? kUsage : kFailed;
-}
-
-// A preset, a config.json, or a folder that holds one.
-absl::StatusOr<ModelConfig> NamedModel(const std::string& name) {
-  const std::vector<std::string> presets = PresetNames();
-  v1::ModelSpec spec;
-  if (std::find(presets.begin(), presets.end(), name) == presets.end()) {
-    return ReadModelConfig(name);
-  }
-  spec.set_preset(name);
-  return ResolveModel(spec);
 }
 
 // A job's folder stands for its newest checkpoint.
@@ -119,13 +109,12 @@ absl::Status RunExport(std::span<const std::string> arguments, const LocalBacken
   ASSIGN_OR_RETURN(request.weights.max_shard_bytes, ParseSize(flags.Text("max-shard-size", "5GB")));
   request.tokenizer = flags.Text("tokenizer", "");
   request.verify = flags.Has("verify");
-  const absl::StatusOr<ModelConfig> model = NamedModel(flags.Text("model", request.source));
-  if (absl::IsNotFound(model.status()) && !flags.Has("model")) {
-    return absl::NotFoundError(absl::StrCat(request.source, " has no ", kConfigName,
-                                            ": give --model PRESET or --model config.json"));
+  const std::string config = absl::StrCat(request.source, "/", kConfigName);
+  if (!flags.Has("model") && !std::filesystem::exists(config)) {
+    return absl::NotFoundError(
+        absl::StrCat(config, " does not exist: give --model PRESET or --model config.json"));
   }
-  RETURN_IF_ERROR(model.status());
-  request.model = *model;
+  ASSIGN_OR_RETURN(request.model, NamedModel(flags.Text("model", request.source)));
   ASSIGN_OR_RETURN(const auto device, backend.create_device(0, 1, /*deterministic=*/false));
   ASSIGN_OR_RETURN(const ExportReport report, ExportModel(request, store, *device));
   for (const std::string& file : report.files) {

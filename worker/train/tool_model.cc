@@ -14,28 +14,45 @@
 #include "worker/train/oracle_file.h"
 
 namespace fsdp {
+namespace {
+
+bool IsPreset(const std::string& name) {
+  const std::vector<std::string> presets = PresetNames();
+  return std::find(presets.begin(), presets.end(), name) != presets.end();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> NamedModel(const std::string& name) {
+  if (IsPreset(name)) {
+    v1::ModelSpec spec;
+    spec.set_preset(name);
+    return ResolveModel(spec);
+  }
+  const bool folder = std::filesystem::is_directory(name);
+  const std::string path = folder ? absl::StrCat(name, "/", kConfigName) : name;
+  std::ifstream file(path);
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat("--model ", path,
+                                                   " is neither a readable file nor one of ",
+                                                   absl::StrJoin(PresetNames(), ", ")));
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StatusOr<ModelConfig> model = ModelFromPeerConfig(text);
+  if (!model.ok()) return Annotate(model.status(), path);
+  return model;
+}
 
 absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags) {
   const std::string name = flags.Text("model", "minillm");
-  const std::vector<std::string> presets = PresetNames();
-  v1::ModelSpec spec;
-  if (std::find(presets.begin(), presets.end(), name) != presets.end()) {
-    spec.set_preset(name);
-  } else {
-    const bool folder = std::filesystem::is_directory(name);
-    std::ifstream file(folder ? absl::StrCat(name, "/", kConfigName) : name);
-    if (!file) {
-      return absl::InvalidArgumentError(absl::StrCat("--model ", name,
-                                                     " is neither a readable file nor one of ",
-                                                     absl::StrJoin(presets, ", ")));
-    }
-    const std::string text((std::istreambuf_iterator<char>(file)),
-                           std::istreambuf_iterator<char>());
-    ASSIGN_OR_RETURN(ModelConfig model, ModelFromPeerConfig(text));
+  if (!IsPreset(name)) {
+    ASSIGN_OR_RETURN(ModelConfig model, NamedModel(name));
     ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", model.num_layers, 1, 4096));
     model.num_layers = static_cast<int>(layers);
     return model;
   }
+  v1::ModelSpec spec;
+  spec.set_preset(name);
   ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", 0, 1, 4096));
   ASSIGN_OR_RETURN(const std::int64_t vocab, flags.Integer("vocab", 0, 2, 1 << 24));
   ASSIGN_OR_RETURN(const std::int64_t dim, flags.Integer("dim", 0, 1, 1 << 17));
