@@ -1,0 +1,105 @@
+#ifndef FSDPCTL_TESTS_UNIT_COORDINATOR_JOB_CONTROLLER_FIXTURE_H_
+#define FSDPCTL_TESTS_UNIT_COORDINATOR_JOB_CONTROLLER_FIXTURE_H_
+
+// One job's life with time as an argument.
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "coordinator/lifecycle/job_controller.h"
+#include "gtest/gtest.h"
+
+namespace fsdp::coordinator {
+
+class JobControllerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    job_.mutable_job().set_name("jobs/a");
+    Do([](JobController& controller) { controller.Enqueue(); });
+  }
+
+  // One event at the current time; its effects stay in `effects_`.
+  void Do(const std::function<void(JobController&)>& event) {
+    effects_ = Effects();
+    JobController controller(job_, options_, now_, effects_);
+    event(controller);
+  }
+  void Pass(double seconds) {
+    now_.mono = now_.mono + absl::Seconds(seconds);
+    now_.wall += absl::Seconds(seconds);
+  }
+  v1::JobSpec& spec() { return *job_.mutable_job().mutable_spec()->mutable_spec(); }
+
+  void Start(int ranks) {
+    std::vector<records::MemberRecord> members;
+    for (int rank = 0; rank < ranks; ++rank) {
+      members.emplace_back().set_rank(rank);
+      members.back().set_worker("w" + std::to_string(rank));
+    }
+    Do([&](JobController& controller) { controller.Place(members); });
+    for (int rank = 0; rank < ranks; ++rank) {
+      v1::RankJoined joined;
+      joined.set_resume_step(job_.job().checkpoint().step());
+      Do([&](JobController& controller) { controller.OnJoined(rank, joined); });
+    }
+  }
+  void Exit(int rank, int signal, bool signalled_by_worker = false) {
+    v1::RankExited exited;
+    exited.set_signal(signal);
+    exited.set_signalled_by_worker(signalled_by_worker);
+    Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
+  }
+  void LosePeer(int rank, int peer) {
+    v1::RankFailure failure;
+    failure.set_cause(v1::FAILURE_CAUSE_COMMUNICATION);
+    failure.set_message("connection reset by peer");
+    failure.set_peer(peer);
+    Do([&](JobController& controller) { controller.OnFailure(rank, failure); });
+  }
+  void Publish(std::int64_t step) {
+    v1::ManifestProposal proposal;
+    proposal.mutable_checkpoint()->set_step(step);
+    Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
+  }
+  void Step(std::int64_t step) {
+    v1::StepReport report;
+    report.mutable_metrics()->set_step(step);
+    Do([&](JobController& controller) { controller.OnStep(0, report); });
+  }
+  // The next epoch's only rank does not get as far as joining. Effects stay of its exit.
+  void FailToLoad(const std::string& message, bool damaged) {
+    std::vector<records::MemberRecord> members(1);
+    members[0].set_worker("w0");
+    Do([&](JobController& controller) { controller.Place(members); });
+    v1::RankFailure failure;
+    failure.set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+    failure.set_phase(v1::PHASE_START);
+    failure.set_checkpoint_damaged(damaged);
+    failure.set_message(message);
+    Do([&](JobController& controller) { controller.OnFailure(0, failure); });
+    v1::RankExited exited;
+    exited.set_exit_code(11);
+    Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  }
+  void Pulse(int rank, std::int64_t started, std::int64_t finished, double pending) {
+    v1::RankPulse pulse;
+    pulse.set_step(50);
+    pulse.set_phase(v1::PHASE_TRAIN);
+    pulse.set_collective_started(started);
+    pulse.set_collective_finished(finished);
+    pulse.set_collective("reduce_scatter layers.1");
+    pulse.set_collective_pending_seconds(pending);
+    Do([&](JobController& controller) { controller.OnPulse(rank, pulse); });
+  }
+
+  Options options_;
+  JobRuntime job_;
+  TimePoint now_{MonotonicTime::FromSinceStart(absl::Seconds(1000)), absl::FromUnixSeconds(1000)};
+  Effects effects_;
+};
+
+}  // namespace fsdp::coordinator
+
+#endif  // FSDPCTL_TESTS_UNIT_COORDINATOR_JOB_CONTROLLER_FIXTURE_H_
