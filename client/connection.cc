@@ -38,12 +38,30 @@ Connection::Connection(ClientOptions options)
 
 absl::Status Connection::ToStatus(const grpc::Status& status) const {
   absl::Status result = FromGrpcStatus(status);
-  if (result.code() != absl::StatusCode::kUnimplemented || GetErrorInfo(result).has_value()) {
-    return result;
+  // Errors of a coordinator of ours carry ErrorInfo.
+  if (result.ok() || GetErrorInfo(result).has_value()) return result;
+  switch (result.code()) {
+    case absl::StatusCode::kUnimplemented:
+      return absl::UnimplementedError(absl::StrCat(options_.server, " does not know this call (",
+                                                   result.message(),
+                                                   "): is it a coordinator of this release?"));
+    // The transport broke ("RST_STREAM", "Stream removed"), or the server closed before the call.
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+      return absl::UnavailableError(absl::StrCat("the connection to the coordinator at ",
+                                                 options_.server, " broke (", result.message(),
+                                                 ")"));
+    default:
+      return result;
   }
-  return absl::UnimplementedError(absl::StrCat(options_.server, " does not know this call (",
-                                               result.message(),
-                                               "): is it a coordinator of this release?"));
+}
+
+bool Connection::MayPass(const absl::Status& error) {
+  if (!absl::IsUnavailable(error)) return false;
+  const auto info = GetErrorInfo(error);
+  // The same call would fail the same way, and its reason would be lost.
+  return !info.has_value() || info->reason != "STORE_FAILED";
 }
 
 bool Connection::interrupted() const {
@@ -94,17 +112,7 @@ Connection::StreamEnd Connection::Judge(const grpc::Status& status, absl::Time d
     *error = absl::DeadlineExceededError("the time given is over");
     return StreamEnd::kDone;
   }
-  switch (status.error_code()) {
-    case grpc::StatusCode::UNAVAILABLE:
-      return StreamEnd::kRetry;
-    case grpc::StatusCode::CANCELLED:
-    case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::UNKNOWN:
-      // Ours carry ErrorInfo; without it the transport broke ("RST_STREAM", "Stream removed").
-      return GetErrorInfo(*error).has_value() ? StreamEnd::kDone : StreamEnd::kRetry;
-    default:
-      return StreamEnd::kDone;
-  }
+  return MayPass(*error) ? StreamEnd::kRetry : StreamEnd::kDone;
 }
 
 }  // namespace fsdp

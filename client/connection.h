@@ -55,7 +55,10 @@ class Connection {
   enum class StreamEnd { kDone, kRetry };
   // What a stream's end means; `error` is filled unless it was good.
   StreamEnd Judge(const grpc::Status& status, absl::Time deadline, absl::Status* error) const;
-  // FromGrpcStatus, with a hint where a peer answers that is no coordinator of this release.
+  // Unreachable, or on its way out, and perhaps soon back.
+  static bool MayPass(const absl::Status& error);
+  // FromGrpcStatus; with a hint where a peer answers that is no coordinator of this release, and a
+  // broken connection as UNAVAILABLE.
   [[nodiscard]] absl::Status ToStatus(const grpc::Status& status) const;
   // A stream's `error` once reconnect_window is over.
   [[nodiscard]] absl::Status Lost(const absl::Status& error) const;
@@ -83,8 +86,8 @@ absl::StatusOr<Response> Connection::Call(Stub& stub,
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (status.ok()) return response;
     if (interrupted()) return Interrupted();
-    const bool again = status.error_code() == grpc::StatusCode::UNAVAILABLE && repeatable;
-    if (!again || absl::Now() >= retry_until) return ToStatus(status);
+    absl::Status error = ToStatus(status);
+    if (!repeatable || !MayPass(error) || absl::Now() >= retry_until) return error;
     if (Backoff(failed_tries)) return Interrupted();
   }
 }

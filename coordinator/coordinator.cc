@@ -311,7 +311,9 @@ void Coordinator::DeleteJob(const CallerIdentity& caller, const JobId& job,
                             std::function<void(absl::Status)> done) {
   LOG_INFO("%s: delete by %s", job.value(), caller.subject);
   const std::lock_guard lock(mutex_);
-  if (absl::Status status = EraseJob(job, done); !status.ok()) done(status);
+  absl::Status status = CheckServing();
+  if (status.ok()) status = EraseJob(job, done);
+  if (!status.ok()) done(status);
 }
 
 absl::Status Coordinator::EraseJob(const JobId& id, std::function<void(absl::Status)> done) {
@@ -451,8 +453,15 @@ void Coordinator::Count(const JobRuntime& job, const Effects& effects) {
 
 void Coordinator::Persist(StoreBatch batch, std::function<void(absl::Status)> done) {
   store_->Write(std::move(batch), [this, done = std::move(done)](absl::Status status) {
-    if (!status.ok() && on_fatal_) on_fatal_(status);
-    if (done) done(WithInfo(std::move(status), "STORE_FAILED"));
+    if (!status.ok()) {
+      status = WithInfo(std::move(status), "STORE_FAILED", {{"state_dir", options_.state_dir}});
+      {
+        const std::lock_guard lock(failure_mutex_);
+        store_failure_ = status;
+      }
+      if (on_fatal_) on_fatal_(status);
+    }
+    if (done) done(std::move(status));
   });
 }
 

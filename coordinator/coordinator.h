@@ -153,6 +153,8 @@ class Coordinator {
   void LoadJob(StoredJob stored, std::set<std::string>* expected_workers);
   [[nodiscard]] TimePoint Now() const;
   JobRuntime* Find(const JobId& job);
+  // What every call that writes asks first.
+  //   UNAVAILABLE  the coordinator is draining, or the store failed (STORE_FAILED)
   [[nodiscard]] absl::Status CheckServing() const;
 
   void RunVerb(const JobId& job, const Verb& verb, JobDone done);
@@ -213,6 +215,10 @@ class Coordinator {
   const absl::Time start_time_;
 
   JobDirectory directory_;
+
+  // Of its own: whoever learns of the failure may hold mutex_ or not.
+  mutable std::mutex failure_mutex_;
+  absl::Status store_failure_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

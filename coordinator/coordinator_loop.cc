@@ -10,6 +10,7 @@
 #include "coordinator/queue/job_queue.h"
 #include "coordinator/store/resource_names.h"
 #include "proto/support/log.h"
+#include "proto/support/status.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -63,8 +64,11 @@ void Coordinator::Drain() {
 }
 
 absl::Status Coordinator::CheckServing() const {
-  if (!draining_) return absl::OkStatus();
-  return Draining();
+  {
+    const std::lock_guard lock(failure_mutex_);
+    RETURN_IF_ERROR(store_failure_);
+  }
+  return draining_ ? Draining() : absl::OkStatus();
 }
 
 void Coordinator::NoticeOwnPause(TimePoint now) {

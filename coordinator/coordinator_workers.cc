@@ -389,6 +389,7 @@ void Coordinator::DrainWorker(const CallerIdentity& caller, const WorkerId& work
                               const std::string& reason, WorkerDone done) {
   LOG_INFO("worker %s: drain by %s", worker.value(), caller.subject);
   const std::lock_guard lock(mutex_);
+  if (absl::Status status = CheckServing(); !status.ok()) return done(status);
   WorkerEntry* entry = workers_.Find(worker);
   if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(true);
@@ -404,6 +405,7 @@ void Coordinator::UncordonWorker(const CallerIdentity& caller, const WorkerId& w
                                  WorkerDone done) {
   LOG_INFO("worker %s: uncordon by %s", worker.value(), caller.subject);
   const std::lock_guard lock(mutex_);
+  if (absl::Status status = CheckServing(); !status.ok()) return done(status);
   WorkerEntry* entry = workers_.Find(worker);
   if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(false);

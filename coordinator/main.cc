@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
 
   const fsdp::coordinator::Options options = OptionsFromFlags();
   auto server = fsdp::coordinator::Server::Start(options, [](absl::Status status) {
-    LOG_ERROR("cannot go on: %s", status.ToString());
+    LOG_ERROR("cannot go on: %s", std::string(status.message()));
     kill(getpid(), SIGUSR1);
   });
   if (!server.ok()) return Fail(server.status());
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
 
   int received = 0;
   sigwait(&signals, &received);
-  LOG_INFO("%s: draining", received == SIGUSR1 ? "store failure" : strsignal(received));
+  LOG_INFO("%s: draining", received == SIGUSR1 ? "the store failed" : strsignal(received));
   (*server)->Drain();
   return received == SIGUSR1 ? 1 : 0;
 }

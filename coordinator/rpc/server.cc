@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/rpc/cluster_service.h"
 #include "coordinator/rpc/job_service.h"
@@ -29,6 +31,8 @@ namespace fsdp::coordinator {
 namespace {
 
 constexpr int kPumpThreads = 2;
+// How long calls are still answered with STORE_FAILED before the process ends for it.
+constexpr absl::Duration kFailedStoreAnswers = absl::Seconds(1);
 constexpr int kMaxReceiveBytes = 16 << 20;
 constexpr const char* kServices[] = {"fsdp.v1.JobService", "fsdp.v1.WorkerService",
                                      "fsdp.v1.ClusterService", ""};
@@ -82,6 +86,9 @@ class ServerImpl : public Server {
     }
     if (grpc_ != nullptr) {
       SetHealth(false);
+      // Calls that meet a closing server are cancelled by gRPC, without a reason: whoever writes
+      // now hears of the store first.
+      if (fatal_) absl::SleepFor(std::min(options_.drain_timeout, kFailedStoreAnswers));
       coordinator_->Drain();
       coordinator_->directory().NotifyAll();
       grpc_->Shutdown(std::chrono::system_clock::now() +

@@ -31,7 +31,8 @@ class Server {
   virtual ~Server() = default;
 
   // Health says NOT_SERVING, open streams end with UNAVAILABLE, calls may finish until
-  // `options.drain_timeout`, the store is flushed. Ranks go on. Idempotent.
+  // `options.drain_timeout`, the store is flushed. After a failure of the store calls are answered
+  // with it for a second first. Ranks go on. Idempotent.
   virtual void Drain() = 0;
 
   [[nodiscard]] virtual int port() const = 0;

@@ -7,8 +7,8 @@
 // the calls, and `done` runs once the batch is durable (also in that order, on the store's thread:
 // it must be short and must not call Flush). Several batches may share one disk flush.
 //
-// Thread-safe. Errors: UNAVAILABLE the store failed and takes no more writes; DATA_LOSS a stored
-// record does not parse.
+// Thread-safe. Errors: UNAVAILABLE the store failed and takes no more writes (the message has the
+// cause and the remedy); DATA_LOSS a stored record does not parse.
 
 #include <cstdint>
 #include <functional>

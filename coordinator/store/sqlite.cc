@@ -9,9 +9,10 @@ namespace fsdp::coordinator {
 
 absl::Status SqliteToStatus(int code, sqlite3* connection, std::string_view call) {
   if (code == SQLITE_OK || code == SQLITE_ROW || code == SQLITE_DONE) return absl::OkStatus();
-  const std::string message = absl::StrCat(
-      "sqlite: ", ToAbsl(call), ": ", sqlite3_errstr(code),
-      connection == nullptr ? "" : absl::StrCat(" (", sqlite3_errmsg(connection), ")"));
+  std::string message = absl::StrCat("sqlite: ", ToAbsl(call), ": ", sqlite3_errstr(code));
+  if (connection != nullptr && sqlite3_errmsg(connection) != std::string(sqlite3_errstr(code))) {
+    absl::StrAppend(&message, " (", sqlite3_errmsg(connection), ")");
+  }
   switch (code & 0xff) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(message);

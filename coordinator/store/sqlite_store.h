@@ -60,7 +60,11 @@ class SqliteStore : public JobStore {
 
   SqliteStore(SqliteStoreOptions options, StoreObserver observer);
   absl::Status Start();
+  absl::Status OpenDatabase();
   absl::Status PrepareSchema();
+  [[nodiscard]] std::string DatabasePath() const;
+  // An error of the database with its file and the remedy.
+  [[nodiscard]] absl::Status Explain(const absl::Status& status) const;
   void WriterLoop();
   absl::Status Commit(std::deque<Pending>& group);
   absl::Status Apply(const StoreBatch& batch);

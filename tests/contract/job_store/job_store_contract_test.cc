@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <random>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -312,6 +313,26 @@ TEST(SqliteStoreTest, ACorruptDatabaseIsNamedNotServed) {
   const auto store = SqliteStore::Open({.directory = directory.path()});
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss) << store.status();
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr(path + ": corrupt"));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("put back a copy"));
+}
+
+TEST(SqliteStoreTest, AFileThatIsNoDatabaseIsNamedWithTheRemedy) {
+  Directory directory;
+  const std::string path = directory.path() + "/jobs.db";
+  std::string bytes(20000, '\0');
+  std::mt19937 random(1);
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  std::filesystem::create_directories(directory.path());
+  std::ofstream(path, std::ios::binary) << bytes;
+  const auto store = SqliteStore::Open({.directory = directory.path()});
+  ASSERT_FALSE(store.ok());
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss) << store.status();
+  const std::string message(store.status().message());
+  EXPECT_THAT(message, HasSubstr(path + ": "));
+  EXPECT_THAT(message, HasSubstr("file is not a database"));
+  EXPECT_THAT(message, HasSubstr("put back a copy of it, or move it"));
+  EXPECT_EQ(std::filesystem::file_size(path), bytes.size()) << "left as it was";
 }
 
 TEST(SqliteStoreTest, ANewerSchemaIsRefused) {
@@ -323,7 +344,7 @@ TEST(SqliteStoreTest, ANewerSchemaIsRefused) {
   sqlite3_close(raw);
   const auto store = SqliteStore::Open({.directory = directory.path()});
   ASSERT_FALSE(store.ok());
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr("schema version 99"));
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("/jobs.db: it has schema version 99"));
 }
 
 TEST(SqliteStoreTest, ADirectoryServesOneProcess) {

@@ -111,6 +111,26 @@ TEST_F(ClientTest, OtherErrorsAreNotRetried) {
   EXPECT_THAT(service_.calls(), ElementsAre("GetJob"));
 }
 
+// Its reason would be lost behind "no coordinator answers", since the coordinator ends for it.
+TEST_F(ClientTest, AFailedStoreIsToldAtOnce) {
+  service_.FailUnary(ServiceError(grpc::StatusCode::UNAVAILABLE, "disk is full", "STORE_FAILED"));
+  const absl::Status status = client_->CreateJob({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("disk is full"));
+  EXPECT_THAT(service_.calls(), ElementsAre("CreateJob"));
+}
+
+// As a server does that closes while the call comes in: a bare CANCELLED.
+TEST_F(ClientTest, ACallThatMeetsAClosingServerIsABrokenConnection) {
+  service_.FailUnary({grpc::StatusCode::CANCELLED, "CANCELLED"});
+  const absl::Status status = client_->RestartJob(kJob, "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(service_.address()));
+  EXPECT_EQ(client_->GetJob(kJob).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_GT(service_.calls().size(), 2U) << "only what may be repeated is";
+  EXPECT_EQ(service_.calls()[1], "GetJob");
+}
+
 TEST_F(ClientTest, AForeignPeerIsNamed) {
   // The stand-in has no PlanJob and no ListCheckpoints.
   const absl::Status status = client_->PlanJob({}).status();
