@@ -199,11 +199,17 @@ void JobController::OnFailure(int rank, const v1::RankFailure& failure) {
   cause.set_epoch(job().epoch());
   cause.set_step(failure.step());
   cause.set_collective(failure.collective());
-  cause.set_message(absl::StrCat(blames_peer ? absl::StrCat("rank ", rank, " lost rank ", culprit)
-                                             : absl::StrCat("rank ", rank),
-                                 " on ", member(rank).worker(), ": ", failure.message()));
+  const bool of_peers_loss = failure.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
+  if (blames_peer && of_peers_loss) {
+    cause.set_message(absl::StrCat("rank ", rank, " lost rank ", culprit, " on ",
+                                   member(rank).worker(), ": ", failure.message()));
+  } else {
+    // Of a peer's own trouble a rank passes on what that peer told it.
+    cause.set_message(
+        absl::StrCat("rank ", culprit, " on ", member(culprit).worker(), ": ", failure.message()));
+  }
   if (Running()) {
-    blame.origin = failure.cause() == v1::FAILURE_CAUSE_COMMUNICATION ? -1 : rank;
+    blame.origin = of_peers_loss ? -1 : culprit;
     return Fail(std::move(blame));
   }
   // A rank's own trouble explains what its peers saw of it; and an accused rank that lost a peer

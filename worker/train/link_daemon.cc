@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/framed_socket.h"
+#include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/daemon/version.h"
 
@@ -63,7 +64,11 @@ class SocketLink final : public DaemonLink, private RendezvousStore {
     return absl::OkStatus();
   }
 
-  absl::Status Send(const v1::TrainerToDaemon& message) override { return socket_.Write(message); }
+  absl::Status Send(const v1::TrainerToDaemon& message) override {
+    // The log first: what comes back may be a kill.
+    if (message.has_failure()) LOG_ERROR("%s", message.failure().message());
+    return socket_.Write(message);
+  }
 
   absl::StatusOr<v1::CommitEpoch> WaitCommit() override {
     std::unique_lock<std::mutex> lock(mutex_);

@@ -1,5 +1,6 @@
 #include "worker/train/trainer_checkpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -75,20 +76,32 @@ void CheckpointManager::WarnOnOtherData(const Manifest& manifest) {
   link_.Send(message).IgnoreError();
 }
 
+// Whichever rank is heard first, its report has the reason of the one that failed: the others may
+// be killed before theirs is read.
+absl::Status CheckpointManager::ShareFailure(const absl::Status& mine, int failed_rank) {
+  const absl::Status told = mine.ok() ? absl::OkStatus() : CheckpointNotWritten(mine);
+  const std::string text(told.message());
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                   exchange_.GatherTexts(text, "checkpoint failure"));
+  if (!told.ok()) return told;
+  return Checkpoint(
+      WithPeer(absl::AbortedError(texts[static_cast<std::size_t>(failed_rank)]), failed_rank));
+}
+
 // Also tells every rank whether all have written. A size is exact in a double up to 8 PiB.
 absl::StatusOr<std::vector<ManifestFile>> CheckpointManager::ExchangeFiles(
-    const absl::StatusOr<ManifestFile>& mine, const std::string& directory) {
+    const absl::StatusOr<ManifestFile>& mine) {
   const double values[] = {mine.ok() ? 1.0 : 0.0,
                            mine.ok() ? static_cast<double>(mine->size_bytes) : 0.0,
                            mine.ok() ? static_cast<double>(mine->crc32c) : 0.0};
   ASSIGN_OR_RETURN(const auto all, exchange_.Gather(values, "checkpoint"));
-  if (!mine.ok()) return Checkpoint(mine.status());
+  const auto failed =
+      std::find_if(all.begin(), all.end(), [](const auto& of_rank) { return of_rank[0] == 0; });
+  if (failed != all.end()) {
+    return ShareFailure(mine.status(), static_cast<int>(failed - all.begin()));
+  }
   std::vector<ManifestFile> files;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank][0] == 0) {
-      return Checkpoint(absl::AbortedError(
-          absl::StrCat("rank ", rank, " could not write its shard to ", directory)));
-    }
     ManifestFile file;
     file.name = absl::StrFormat("rank-%05d.safetensors", rank);
     file.size_bytes = static_cast<std::uint64_t>(all[rank][1]);
@@ -114,7 +127,7 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
     written.set_crc32c(mine->crc32c);
     RETURN_IF_ERROR(link_.Send(message));
   }
-  ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, ExchangeFiles(mine, directory));
+  ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, ExchangeFiles(mine));
   last_step_ = at.step;
   if (setup_.rank() != 0) return absl::OkStatus();
   RETURN_IF_ERROR(Checkpoint(WriteModelConfig(store_, directory, setup_.plan.input.model,
@@ -132,7 +145,7 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
   header.train_loss = at.train_loss;
   header.validation_loss = at.validation_loss;
   absl::StatusOr<Manifest> manifest = BuildManifest(store_, directory, std::move(header), files);
-  if (!manifest.ok()) return Checkpoint(manifest.status());
+  if (!manifest.ok()) return CheckpointNotWritten(manifest.status());
   RETURN_IF_ERROR(Propose(directory, *std::move(manifest)));
   return Settle(options_.verdict_wait);
 }
@@ -167,7 +180,8 @@ absl::Status CheckpointManager::Settle(absl::Duration wait) {
           absl::StrFormat("the coordinator refused the checkpoint of step %d: %s", verdict->step(),
                           verdict->reason())));
     }
-    RETURN_IF_ERROR(Checkpoint(Publish(proposal)));
+    if (absl::Status published = Publish(proposal); !published.ok())
+      return CheckpointNotWritten(published);
   }
   return absl::OkStatus();
 }

@@ -67,8 +67,9 @@ class CheckpointManager {
     std::string directory;
     Manifest manifest;
   };
-  absl::StatusOr<std::vector<ManifestFile>> ExchangeFiles(const absl::StatusOr<ManifestFile>& mine,
-                                                          const std::string& directory);
+  absl::StatusOr<std::vector<ManifestFile>> ExchangeFiles(const absl::StatusOr<ManifestFile>& mine);
+  // On every rank, once all know that `failed_rank` could not write: the error to end with.
+  absl::Status ShareFailure(const absl::Status& mine, int failed_rank);
   absl::Status Propose(const std::string& directory, Manifest manifest);
   absl::Status Settle(absl::Duration wait);
   absl::Status Publish(const Proposal& proposal);

@@ -38,6 +38,20 @@ v1::FailureCause CauseOf(const absl::Status& status) {
   }
 }
 
+absl::Status CheckpointNotWritten(const absl::Status& status) {
+  const char* remedy = "";
+  if (absl::IsResourceExhausted(status)) {
+    remedy =
+        ": free space there, keep fewer (checkpoint.keepLast), or give checkpoint.dir another "
+        "file system";
+  } else if (absl::IsPermissionDenied(status)) {
+    remedy = ": let the worker's user write there, or give checkpoint.dir another folder";
+  }
+  const absl::Status told(status.code(),
+                          absl::StrCat("checkpoint.dir: ", status.message(), remedy));
+  return WithCause(told, v1::FAILURE_CAUSE_CHECKPOINT);
+}
+
 TrainerExit ExitOf(const absl::Status& status) {
   if (status.ok()) return TrainerExit::kDone;
   switch (CauseOf(status)) {

@@ -31,6 +31,9 @@ absl::Status WithCause(absl::Status status, v1::FailureCause cause);
 // The attached cause; else by code: RESOURCE_EXHAUSTED is OUT_OF_MEMORY, UNAVAILABLE and
 // DEADLINE_EXCEEDED are COMMUNICATION, the rest RANK_FAILED.
 v1::FailureCause CauseOf(const absl::Status& status);
+// The error of a write below checkpoint.dir, with cause CHECKPOINT (a full disk is no lack of
+// memory) and, where that is known, the remedy.
+absl::Status CheckpointNotWritten(const absl::Status& status);
 TrainerExit ExitOf(const absl::Status& status);
 
 }  // namespace fsdp

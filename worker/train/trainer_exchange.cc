@@ -1,6 +1,9 @@
 #include "worker/train/trainer_exchange.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "proto/support/log.h"
@@ -46,6 +49,41 @@ absl::StatusOr<std::vector<std::vector<double>>> RankExchange::Gather(std::span<
     values.emplace_back(host_all + rank * count, host_all + (rank + 1) * count);
   }
   return values;
+}
+
+absl::StatusOr<std::vector<std::string>> RankExchange::GatherTexts(std::string_view mine,
+                                                                   const char* label) {
+  // A double carries this many bytes as a whole number, exactly.
+  constexpr std::size_t kBytesPerValue = 6;
+  constexpr std::size_t kBytesPerRound = kMaxValues * kBytesPerValue;
+  mine = mine.substr(0, kMaxTextBytes);
+  const double size[] = {static_cast<double>(mine.size())};
+  ASSIGN_OR_RETURN(const auto sizes, Gather(size, label));
+  std::size_t longest = 0;
+  for (const std::vector<double>& of_rank : sizes) {
+    longest = std::max(longest, static_cast<std::size_t>(of_rank[0]));
+  }
+  std::vector<std::string> texts(sizes.size());
+  for (std::size_t begin = 0; begin < longest; begin += kBytesPerRound) {
+    std::array<double, kMaxValues> values{};
+    for (std::size_t i = 0; i < kBytesPerRound && begin + i < mine.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(mine[begin + i]);
+      values[i / kBytesPerValue] += std::ldexp(byte, static_cast<int>(8 * (i % kBytesPerValue)));
+    }
+    ASSIGN_OR_RETURN(const auto all, Gather(values, label));
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      for (const double value : all[rank]) {
+        auto bytes = static_cast<std::uint64_t>(value);
+        for (std::size_t i = 0; i < kBytesPerValue; ++i, bytes >>= 8) {
+          texts[rank].push_back(static_cast<char>(bytes & 0xff));
+        }
+      }
+    }
+  }
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    texts[rank].resize(static_cast<std::size_t>(sizes[rank][0]));
+  }
+  return texts;
 }
 
 }  // namespace fsdp

@@ -6,6 +6,8 @@
 
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,6 +19,7 @@ namespace fsdp {
 class RankExchange {
  public:
   static constexpr std::size_t kMaxValues = 8;
+  static constexpr std::size_t kMaxTextBytes = 2048;
 
   // `communicator` is null at world size 1; it and its stream (the device's gather stream) are
   // shared with the engine, so calls come between engine calls, from the step thread.
@@ -28,6 +31,9 @@ class RankExchange {
   // `label` names it for flight recorders.
   absl::StatusOr<std::vector<std::vector<double>>> Gather(std::span<const double> mine,
                                                           const char* label);
+
+  // texts[rank] = that rank's `mine`, cut to kMaxTextBytes. In several rounds: for rare moments.
+  absl::StatusOr<std::vector<std::string>> GatherTexts(std::string_view mine, const char* label);
 
  private:
   RankExchange(Device& device, Communicator* communicator)

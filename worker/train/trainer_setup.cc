@@ -91,7 +91,8 @@ absl::Status SetUpCheckpoints(RankSetup* setup) {
   if (!spec.dir().empty()) {
     setup->checkpoint_root =
         absl::StrCat(spec.dir(), "/", JobFolder(setup->assignment.key().job()));
-    RETURN_IF_ERROR(Annotate(store.CreateDirectory(setup->checkpoint_root), "checkpoint.dir"));
+    const absl::Status made = store.CreateDirectory(setup->checkpoint_root);
+    if (!made.ok()) return CheckpointNotWritten(made);
   }
   setup->resume_directory =
       setup->assignment.has_resume() ? setup->assignment.resume().path() : spec.resume_from();
@@ -168,7 +169,11 @@ absl::StatusOr<std::string> DirectoryToken(const std::string& directory) {
     std::ofstream file(temporary);
     file << token;
     file.close();
-    if (!file) return ErrnoToStatus(errno, absl::StrCat("write(", temporary, ")"));
+    if (!file) {
+      const int error = errno;
+      ::unlink(temporary.c_str());
+      return ErrnoToStatus(error, absl::StrCat("write(", temporary, ")"));
+    }
     // link, unlike rename, fails when another rank was first.
     const int linked = ::link(temporary.c_str(), path.c_str());
     const int error = errno;
@@ -197,9 +202,7 @@ absl::StatusOr<v1::RankJoined> MakeJoined(const RankSetup& setup) {
   joined.set_total_steps(setup.total_steps);
   if (!setup.checkpoint_root.empty()) {
     absl::StatusOr<std::string> token = DirectoryToken(setup.spec().checkpoint().dir());
-    if (!token.ok()) {
-      return WithCause(Annotate(token.status(), "checkpoint.dir"), v1::FAILURE_CAUSE_CHECKPOINT);
-    }
+    if (!token.ok()) return CheckpointNotWritten(token.status());
     joined.set_checkpoint_dir_token(*token);
   }
   if (setup.unigram_entropy.has_value()) joined.set_unigram_entropy(*setup.unigram_entropy);

@@ -167,6 +167,25 @@ TEST_F(JobControllerTest, ARankThatAPeerBlamedAndWeKilledHasNotDied) {
   EXPECT_EQ(cause.signal(), 0);
 }
 
+TEST_F(JobControllerTest, WhatARankPassesOnForAPeerIsThatPeersFault) {
+  Start(3);
+  v1::RankFailure failure;
+  failure.set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+  failure.set_message("write(/data/x): No space left on device");
+  failure.set_peer(2);
+  Do([&](JobController& controller) { controller.OnFailure(0, failure); });
+  const v1::RootCause& cause = job_.job().root_cause();
+  EXPECT_EQ(cause.rank(), 2);
+  EXPECT_EQ(cause.worker(), "workers/w2");
+  EXPECT_EQ(cause.message(), "rank 2 on w2: write(/data/x): No space left on device");
+  // The rank in trouble may still write its last lines.
+  ASSERT_EQ(effects_.at_once.size(), 3u);
+  for (const Outgoing& out : effects_.at_once) {
+    const v1::StopRank& stop = out.message.stop_rank();
+    EXPECT_EQ(stop.mode(), stop.key().rank() == 2 ? v1::STOP_MODE_TERMINATE : v1::STOP_MODE_KILL);
+  }
+}
+
 TEST_F(JobControllerTest, AnUnansweredStopBecomesAKill) {
   spec().mutable_limits()->set_grace_period_seconds(10);
   Start(1);

@@ -123,6 +123,23 @@ TEST_F(TrainerTest, ARefusedManifestIsNeverPublished) {
   EXPECT_FALSE(Newest().ok());
 }
 
+// The control plane acts on the first report and kills the other ranks: each report must do.
+TEST_F(TrainerTest, EveryRankTellsWhyOneCouldNotWriteItsShard) {
+  const std::string path = Root() + "/step-00000002.e00001/rank-00001.safetensors";
+  std::filesystem::create_directories(path + "/in the way");
+  Epoch epoch(JobWithCheckpoints(2), 3);
+  epoch.Run();
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    const v1::RankFailure failure = epoch.links[rank]->Failure();
+    EXPECT_EQ(failure.cause(), v1::FAILURE_CAUSE_CHECKPOINT) << failure.message();
+    EXPECT_THAT(failure.message(), testing::AllOf(HasSubstr("checkpoint.dir: "), HasSubstr(path),
+                                                  HasSubstr("Is a directory")));
+    EXPECT_EQ(failure.has_peer(), rank != 1);
+    EXPECT_EQ(failure.peer(), rank == 1 ? 0 : 1);
+  }
+  EXPECT_FALSE(Newest().ok());
+}
+
 TEST_F(TrainerTest, AVerdictThatComesLateDoesNotStopTraining) {
   v1::TrainingJob job = JobWithCheckpoints(6);
   job.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
