@@ -10,7 +10,7 @@
 #include "client/commands/commands.h"
 #include "client/error.h"
 #include "client/exit_code.h"
-#include "client/suggest.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/suggest.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {

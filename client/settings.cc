@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
 #include "client/flags.h"
-#include "client/suggest.h"
 #include "proto/support/status.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {

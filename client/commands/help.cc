@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
-#include "client/suggest.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {

@@ -13,7 +13,7 @@
 #include "client/error.h"
 #include "client/render/text.h"
 #include "client/render/views.h"
-#include "client/suggest.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {

@@ -9,27 +9,14 @@
 #include <vector>
 
 #include "absl/flags/commandlineflag.h"
-#include "absl/flags/parse.h"
 #include "absl/flags/reflection.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/status.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {
-
-// The library knows flags by their C++ names.
-std::vector<std::string> WithUnderscores(int argc, char** argv) {
-  std::vector<std::string> arguments(argv, argv + argc);
-  for (std::size_t i = 1; i < arguments.size() && arguments[i] != "--"; ++i) {
-    std::string& argument = arguments[i];
-    if (!argument.starts_with("--")) continue;
-    const std::size_t end = std::min(argument.find('='), argument.size());
-    std::replace(argument.begin() + 2, argument.begin() + static_cast<std::ptrdiff_t>(end), '-',
-                 '_');
-  }
-  return arguments;
-}
 
 // Flags of ours are defined in files named main.cc, the library's own elsewhere.
 bool IsOurs(absl::string_view file) {
@@ -49,18 +36,77 @@ bool IsInternal(const absl::CommandLineFlag& flag) {
   return absl::StartsWith(flag.Help(), "Internal:");
 }
 
-// The library's own page would end the process with 1.
-void PrintHelp(const Program& program) {
-  std::map<std::string, const absl::CommandLineFlag*> flags;
+using Flags = std::map<std::string, absl::CommandLineFlag*>;
+
+// By the names that people type.
+Flags OurFlags() {
+  Flags flags;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (IsOurs(flag->Filename()) && !IsInternal(*flag)) flags[WithDashes(name)] = flag;
+    if (IsOurs(flag->Filename())) flags[WithDashes(name)] = flag;
   }
+  return flags;
+}
+
+void PrintHelp(const Program& program) {
   std::printf("%s: %s\n\nFlags:\n", program.name.c_str(), program.usage.c_str());
-  for (const auto& [name, flag] : flags) {
+  for (const auto& [name, flag] : OurFlags()) {
+    if (IsInternal(*flag)) continue;
     std::printf("  --%s (%s); default: \"%s\"\n", name.c_str(), flag->Help().c_str(),
                 flag->DefaultValue().c_str());
   }
   std::printf("  --version (print the version)\n  --help (print this)\n");
+}
+
+absl::Status UnknownFlag(const std::string& name, const Flags& flags) {
+  std::vector<std::string> names = {"help", "version"};
+  for (const auto& [known, flag] : flags) {
+    if (!IsInternal(*flag)) names.push_back(known);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown flag --", name, DidYouMean(name, names, "--"), ": see --help"));
+}
+
+absl::Status Set(absl::CommandLineFlag& flag, const std::string& name, const std::string& value) {
+  std::string error;
+  if (flag.ParseFrom(value, &error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--", name, "=", value, " is no value of it (",
+                                                 flag.Help(), "; default \"", flag.DefaultValue(),
+                                                 "\")"));
+}
+
+// --name=value, --name value, and of switches --name and --noname. The library's own parser would
+// end the process with 1.
+absl::Status ParseFlags(const std::vector<std::string>& arguments) {
+  const Flags flags = OurFlags();
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!argument.starts_with("--") || argument == "--") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("unexpected argument '", argument, "': see --help"));
+    }
+    const std::size_t equals = argument.find('=');
+    const std::string name = WithDashes(argument.substr(2, equals - 2));
+    const auto found = flags.find(name);
+    const auto negated = name.starts_with("no") ? flags.find(name.substr(2)) : flags.end();
+    if (found == flags.end()) {
+      if (negated == flags.end() || !negated->second->IsOfType<bool>() ||
+          equals != std::string::npos) {
+        return UnknownFlag(name, flags);
+      }
+      RETURN_IF_ERROR(Set(*negated->second, name, "false"));
+      continue;
+    }
+    if (equals != std::string::npos) {
+      RETURN_IF_ERROR(Set(*found->second, name, argument.substr(equals + 1)));
+    } else if (found->second->IsOfType<bool>()) {
+      RETURN_IF_ERROR(Set(*found->second, name, "true"));
+    } else if (i + 1 < arguments.size()) {
+      RETURN_IF_ERROR(Set(*found->second, name, arguments[++i]));
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 bool Asks(const std::vector<std::string>& arguments, std::string_view flag) {
@@ -71,7 +117,7 @@ bool Asks(const std::vector<std::string>& arguments, std::string_view flag) {
 }  // namespace
 
 absl::StatusOr<bool> ParseProgramFlags(int argc, char** argv, const Program& program) {
-  std::vector<std::string> arguments = WithUnderscores(argc, argv);
+  const std::vector<std::string> arguments(argv, argv + argc);
   if (Asks(arguments, "--help") || Asks(arguments, "-h") || Asks(arguments, "-help")) {
     PrintHelp(program);
     return false;
@@ -80,16 +126,7 @@ absl::StatusOr<bool> ParseProgramFlags(int argc, char** argv, const Program& pro
     std::printf("%s %s\n", program.name.c_str(), program.version.c_str());
     return false;
   }
-  // What the library says beside an error.
-  absl::SetProgramUsageMessage(program.usage);
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, pointers.data());
-  if (rest.size() > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unexpected argument '", rest[1], "': see --help"));
-  }
+  RETURN_IF_ERROR(ParseFlags(arguments));
   return true;
 }
 

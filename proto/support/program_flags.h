@@ -19,9 +19,9 @@ struct Program {
 };
 
 // Reads `argv` into the program's flags. False: --help or --version was asked for and printed, and
-// the program ends with 0. The library ends the process with 1 for an unknown flag or a value that
-// does not parse.
-//   InvalidArgument: there is an argument that is no flag.
+// the program ends with 0.
+//   InvalidArgument: an argument that is no flag, an unknown flag (with what was probably meant),
+//   or a value that does not parse. A usage error: the program ends with 2.
 absl::StatusOr<bool> ParseProgramFlags(int argc, char** argv, const Program& program);
 
 }  // namespace fsdp

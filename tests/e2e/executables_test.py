@@ -66,6 +66,41 @@ class ExecutablesTest(unittest.TestCase):
         self.assertEqual(code, 2, text)
         self.assertIn("no command trian", text)
 
+    def test_a_usage_error_is_exit_code_2_and_says_what_was_meant(self):
+        for program, arguments, words in (
+                ("fsdp-coordinator", ["--state-dri=x"], "unknown flag --state-dri; did you mean --state-dir?"),
+                ("fsdp-coordinator", ["--suspect-after=soon"], "--suspect-after=soon"),
+                ("fsdp-coordinator", ["--state-dir"], "--state-dir needs a value"),
+                ("fsdp-coordinator", ["--nolisten"], "unknown flag --nolisten"),
+                ("fsdp-coordinator", ["serve"], "unexpected argument 'serve'"),
+                ("fsdp-worker", ["--coordinater=x:1"], "did you mean --coordinator?"),
+                ("fsdp-worker", ["--cpu-threads=many"], "--cpu-threads=many"),
+                ("fsdp-worker", ["--undefok=x"], "unknown flag --undefok"),
+                ("fsdp-trainer", ["run", "job.yaml", "--local-rank=2"], "did you mean --local-ranks?"),
+                ("fsdp-trainer", ["--link-df", "3"], "did you mean --link-fd?")):
+            with self.subTest(program=program, arguments=arguments):
+                code, text = run(program, *arguments)
+                self.assertEqual(code, 2, text)
+                self.assertIn(words, text)
+                self.assertEqual(len(text.splitlines()), 1, text)
+
+    def test_switches_and_values_apart(self):
+        code, text = run("fsdp-coordinator", "--state-dir", "/dev/null/no-folder", "--noreflection",
+                         "--verbose", "--listen", "127.0.0.1:0")
+        self.assertEqual(code, 1, text)
+        self.assertIn("/dev/null/no-folder", text)
+
+    def test_nccl_without_cuda_is_a_usage_error(self):
+        oracle = str(pathlib.Path(__file__).resolve().parents[1] / "oracle" / "llama-tiny.safetensors")
+        bench = ["--model", "llama-tiny", "--batch", "1", "--seq", "8", "--steps", "1", "--warmup", "0"]
+        job = str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "examples" / "tiny.yaml")
+        for arguments in (["oracle", oracle], ["bench", *bench], ["run", job]):
+            for ranks in ("1", "2"):
+                with self.subTest(command=arguments[0], ranks=ranks):
+                    code, text = run("fsdp-trainer", *arguments, "--local-ranks", ranks, "--communicator", "nccl")
+                    self.assertEqual(code, 2, text)
+                    self.assertIn("nccl needs --device cuda", text)
+
     def test_a_port_that_is_taken_is_one_line_with_a_remedy(self):
         with socket.socket() as taken, tempfile.TemporaryDirectory() as folder:
             taken.bind(("127.0.0.1", 0))

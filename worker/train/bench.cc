@@ -272,6 +272,7 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
   options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
   options.recompute = RecomputeFrom(recompute);
   options.world_size = static_cast<int>(ranks);
+  RETURN_IF_ERROR(CheckCommunicator(options.communicator, options.world_size, backend));
   options.prefetch = static_cast<int>(prefetch);
   options.num_communicators = static_cast<int>(communicators);
   options.synchronous = !flags.Has("async");

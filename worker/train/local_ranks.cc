@@ -165,25 +165,31 @@ absl::StatusOr<CommunicatorKind> ParseCommunicatorKind(const std::string& name) 
       absl::StrCat("communicator \"", name, "\" is none of gloo, in_process, nccl"));
 }
 
+absl::Status CheckCommunicator(CommunicatorKind kind, int world_size, const LocalBackend& backend) {
+  const bool nccl = kind == CommunicatorKind::kNccl;
+  if (nccl && backend.create_nccl == nullptr) {
+    return absl::InvalidArgumentError(
+        "communicator nccl needs --device cuda and a build with CUDA: use gloo or in_process");
+  }
+  if (!nccl && world_size > 1 && backend.create_gloo == nullptr) {
+    return absl::InvalidArgumentError(
+        "communicators gloo and in_process need --device cpu: use nccl");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunLocalRanks(const LocalRanksOptions& options, const LocalBackend& backend,
                            const Body& body) {
   if (options.world_size < 1 || options.world_size > 256) {
     return absl::InvalidArgumentError(
         absl::StrCat("local ranks: ", options.world_size, " is outside 1..256"));
   }
-  const bool nccl = options.communicator == CommunicatorKind::kNccl;
-  if (nccl && backend.create_nccl == nullptr) {
-    return absl::InvalidArgumentError("communicator nccl needs --device cuda: use gloo");
-  }
+  RETURN_IF_ERROR(CheckCommunicator(options.communicator, options.world_size, backend));
   if (options.world_size == 1) {
     ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
                      backend.create_device(0, 1, options.deterministic));
     LocalRank local{0, *device, nullptr, nullptr};
     return body(local);
-  }
-  if (!nccl && backend.create_gloo == nullptr) {
-    return absl::InvalidArgumentError(
-        "communicators gloo and in_process need --device cpu: use nccl");
   }
   if (options.communicator == CommunicatorKind::kInProcess) {
     return RunThreads(options, backend, body);

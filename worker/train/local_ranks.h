@@ -54,6 +54,10 @@ struct LocalBackend {
 // CPU devices that share the machine's cores, and gloo.
 LocalBackend CpuBackend();
 
+// Whether the backend has it; a question for the command line.
+//   INVALID_ARGUMENT  it has not; names what it has
+absl::Status CheckCommunicator(CommunicatorKind kind, int world_size, const LocalBackend& backend);
+
 struct LocalRank {
   int rank = 0;
   Device& device;

@@ -98,8 +98,8 @@ int RunLinked(int fd, const TrainerBackend& backend) {
   run.connect = [&](const v1::CommitEpoch& commit) {
     return backend.connect(run.start, commit, **link, **device);
   };
-  const absl::StatusOr<v1::TrainerDone> done = RunRank(run, **link, **device);
-  return done.ok() ? Code(TrainerExit::kDone) : Fail(done.status());
+  // Why it failed is in the log and at the daemon by then.
+  return Code(ExitOf(RunRank(run, **link, **device).status()));
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -121,6 +121,9 @@ int RunJob(const ToolFlags& flags, const TrainerBackend& backend) {
       flags.Text("communicator", backend.local.create_gloo == nullptr ? "nccl" : "gloo"));
   usage.Update(ranks.status());
   usage.Update(communicator.status());
+  if (usage.ok()) {
+    usage = CheckCommunicator(*communicator, static_cast<int>(*ranks), backend.local);
+  }
   if (!usage.ok()) return FailUsage(usage);
   const std::string& path = flags.positional()[1];
   const absl::StatusOr<std::string> text = ReadFile(path);

@@ -275,6 +275,7 @@ absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> argument
   ASSIGN_OR_RETURN(options.communicator,
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
   options.world_size = static_cast<int>(ranks);
+  RETURN_IF_ERROR(CheckCommunicator(options.communicator, options.world_size, backend));
   options.prefetch = static_cast<int>(prefetch);
   options.num_communicators = static_cast<int>(communicators);
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {
@@ -39,9 +40,11 @@ absl::StatusOr<ToolFlags> ToolFlags::Parse(std::span<const std::string> argument
     } else if (Contains(valued, name)) {
       return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
     } else {
-      return absl::InvalidArgumentError(
-          absl::StrCat("unknown flag ", argument, "; known: --", absl::StrJoin(valued, " --"),
-                       switches.empty() ? "" : " --", absl::StrJoin(switches, " --")));
+      std::vector<std::string> known = valued;
+      known.insert(known.end(), switches.begin(), switches.end());
+      return absl::InvalidArgumentError(absl::StrCat("unknown flag --", name,
+                                                     DidYouMean(name, known, "--"), "; known: --",
+                                                     absl::StrJoin(known, " --")));
     }
   }
   return flags;

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "client/cli.h"
-#include "client/suggest.h"
+#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {

@@ -1,15 +1,13 @@
-#include "client/suggest.h"
+#include "proto/support/suggest.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace fsdp {
-namespace {
 
-std::size_t EditDistance(const std::string& a, const std::string& b) {
+std::size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> cost(a.size() + 1,
                                              std::vector<std::size_t>(b.size() + 1, 0));
   for (std::size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -25,8 +23,6 @@ std::size_t EditDistance(const std::string& a, const std::string& b) {
   }
   return cost[a.size()][b.size()];
 }
-
-}  // namespace
 
 std::string Suggest(const std::string& typed, const std::vector<std::string>& candidates) {
   // Far longer than any name: no typing slip.
