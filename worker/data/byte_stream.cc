@@ -61,7 +61,7 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const ByteStream>> ByteStream::Open(const std::string& path) {
+absl::StatusOr<std::shared_ptr<ByteStream>> ByteStream::Open(const std::string& path) {
   ASSIGN_OR_RETURN(const std::vector<std::string> paths, Expand(path));
   std::shared_ptr<ByteStream> stream(new ByteStream);
   stream->path_ = path;
@@ -85,9 +85,19 @@ absl::Status ByteStream::AddFile(const std::string& path) {
     ::close(fd);
     return absl::InvalidArgumentError(absl::StrCat("data.path: ", path, " is not a regular file"));
   }
-  files_.push_back({path, fd, size_bytes_, info.st_size, ModifiedNs(info)});
+  files_.push_back({path, fd, 0, size_bytes_, info.st_size, ModifiedNs(info)});
   size_bytes_ += info.st_size;
   return absl::OkStatus();
+}
+
+void ByteStream::SkipHeaders(std::span<const std::int64_t> header_bytes) {
+  size_bytes_ = 0;
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    files_[i].header_bytes = header_bytes[i];
+    files_[i].size_bytes -= header_bytes[i];
+    files_[i].begin = size_bytes_;
+    size_bytes_ += files_[i].size_bytes;
+  }
 }
 
 const ByteStream::File& ByteStream::FileAt(std::int64_t offset) const {
@@ -99,7 +109,7 @@ const ByteStream::File& ByteStream::FileAt(std::int64_t offset) const {
 
 std::string ByteStream::Describe(std::int64_t offset) const {
   const File& file = FileAt(offset);
-  return absl::StrFormat("%s, byte %d", file.path, offset - file.begin);
+  return absl::StrFormat("%s, byte %d", file.path, file.header_bytes + offset - file.begin);
 }
 
 absl::Status ByteStream::ReadAt(std::int64_t offset, std::span<std::byte> bytes) const {
@@ -108,12 +118,13 @@ absl::Status ByteStream::ReadAt(std::int64_t offset, std::span<std::byte> bytes)
     const std::int64_t in_file = offset - file.begin;
     const auto wanted =
         std::min<std::size_t>(bytes.size(), static_cast<std::size_t>(file.size_bytes - in_file));
-    const ssize_t got = ::pread(file.fd, bytes.data(), wanted, in_file);
+    const ssize_t got = ::pread(file.fd, bytes.data(), wanted, file.header_bytes + in_file);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s: %s; it had %d bytes when training began", Describe(offset),
-          got == 0 ? "the file ends here now" : std::strerror(errno), file.size_bytes));
+      return absl::DataLossError(
+          absl::StrFormat("%s: %s; it had %d bytes when training began", Describe(offset),
+                          got == 0 ? "the file ends here now" : std::strerror(errno),
+                          file.header_bytes + file.size_bytes));
     }
     bytes = bytes.subspan(static_cast<std::size_t>(got));
     offset += got;
@@ -125,11 +136,12 @@ absl::Status ByteStream::CheckUnchanged() const {
   for (const File& file : files_) {
     struct stat info{};
     if (::fstat(file.fd, &info) != 0) return ErrnoToStatus(errno, "fstat(" + file.path + ")");
-    if (info.st_size != file.size_bytes || ModifiedNs(info) != file.modified_ns) {
+    const std::int64_t size_bytes = file.header_bytes + file.size_bytes;
+    if (info.st_size != size_bytes || ModifiedNs(info) != file.modified_ns) {
       return absl::DataLossError(absl::StrFormat(
           "%s changed while training runs (%d bytes at the start, %d now): restart the job with "
           "the data left alone",
-          file.path, file.size_bytes, info.st_size));
+          file.path, size_bytes, info.st_size));
     }
   }
   return absl::OkStatus();

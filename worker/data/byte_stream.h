@@ -1,10 +1,11 @@
 #ifndef FSDPCTL_WORKER_DATA_BYTE_STREAM_H_
 #define FSDPCTL_WORKER_DATA_BYTE_STREAM_H_
 
-// One or more files as one read-only run of bytes. Read with pread, not mapped: a file that is cut
-// while training runs gives an error that names it, where a mapping would end the process.
+// One or more files, without their headers, as one read-only run of bytes. Read with pread, not
+// mapped: a file that is cut while training runs gives an error that names it, where a mapping
+// would end the process.
 //
-// Thread rule: thread-safe.
+// Thread rule: thread-safe once its headers are skipped.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,18 +24,23 @@ class ByteStream {
   struct File {
     std::string path;
     int fd = -1;
-    std::int64_t begin = 0;  // in the stream
-    std::int64_t size_bytes = 0;
+    std::int64_t header_bytes = 0;  // skipped
+    std::int64_t begin = 0;         // in the stream
+    std::int64_t size_bytes = 0;    // in the stream
     std::int64_t modified_ns = 0;
   };
 
   // `path`: a file; a folder (its files whose names do not start with a dot, by name); or a glob.
   //   NOT_FOUND          nothing there; PERMISSION_DENIED as the system says
   //   INVALID_ARGUMENT   not a regular file, or a folder without files
-  static absl::StatusOr<std::shared_ptr<const ByteStream>> Open(const std::string& path);
+  static absl::StatusOr<std::shared_ptr<ByteStream>> Open(const std::string& path);
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;
+
+  // Leaves out the first bytes of each file; once, before the stream is shared. A file has at least
+  // as many.
+  void SkipHeaders(std::span<const std::int64_t> header_bytes);
 
   [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -13,6 +13,7 @@
 #include "worker/data/content_hash.h"
 #include "worker/data/stream_source.h"
 #include "worker/data/synthetic_source.h"
+#include "worker/data/token_format.h"
 
 namespace fsdp {
 namespace {
@@ -21,8 +22,6 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 constexpr std::int64_t kByteVocabulary = 256;
 constexpr std::size_t kScanBytes = 1 << 20;
-// The first word of llm.c's token files.
-constexpr std::uint32_t kLlmcMagic = 20240520;
 // Changes when the meaning of a position does.
 constexpr std::uint64_t kIndexingVersion = 1;
 
@@ -79,19 +78,23 @@ absl::Status CheckSizes(const ByteStream& stream, std::int64_t token_bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHeader(const ByteStream& stream) {
-  std::uint32_t first = 0;
+// Skips headers; the width of a token, the same in all files.
+absl::StatusOr<int> SkipHeaders(const DataOptions& options, ByteStream& stream) {
+  if (options.source == SourceKind::kText) return 1;
+  std::vector<std::int64_t> header_bytes;
+  int token_bytes = 0;
   for (const ByteStream::File& file : stream.files()) {
-    if (file.size_bytes < 1024) continue;
-    RETURN_IF_ERROR(stream.ReadAt(file.begin, std::as_writable_bytes(std::span(&first, 1))));
-    if (first == kLlmcMagic) {
+    ASSIGN_OR_RETURN(const TokenLayout layout, ReadTokenLayout(stream, file, options.token_bytes));
+    if (token_bytes != 0 && layout.token_bytes != token_bytes) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "%s begins with llm.c's header, which this release does not read: cut it off "
-          "(tail -c +1025)",
-          file.path));
+          "%s has tokens of %d bytes, %s of %d: data.path must name files of one kind", file.path,
+          layout.token_bytes, stream.files().front().path, token_bytes));
     }
+    token_bytes = layout.token_bytes;
+    header_bytes.push_back(layout.header_bytes);
   }
-  return absl::OkStatus();
+  stream.SkipHeaders(header_bytes);
+  return token_bytes;
 }
 
 template <typename Token>
@@ -143,31 +146,34 @@ absl::StatusOr<std::unique_ptr<BatchSource>> MakeSplit(StreamSourceOptions optio
   return std::make_unique<StreamSource>(std::move(options));
 }
 
-// Opens, checks and hashes one path; `hash` goes on from what it holds.
-absl::StatusOr<std::shared_ptr<const ByteStream>> OpenChecked(const DataOptions& options,
-                                                              const std::string& path,
-                                                              int token_bytes, ContentHash* hash) {
-  ASSIGN_OR_RETURN(std::shared_ptr<const ByteStream> stream, ByteStream::Open(path));
+// A path, opened: what is behind the files' headers.
+struct OpenedPath {
+  std::shared_ptr<const ByteStream> stream;
+  int token_bytes = 1;
+};
+
+absl::StatusOr<OpenedPath> OpenPath(const DataOptions& options, const std::string& path) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<ByteStream> stream, ByteStream::Open(path));
+  ASSIGN_OR_RETURN(const int token_bytes, SkipHeaders(options, *stream));
   RETURN_IF_ERROR(CheckSizes(*stream, token_bytes));
-  if (token_bytes > 1) RETURN_IF_ERROR(CheckHeader(*stream));
-  RETURN_IF_ERROR(Scan(*stream, token_bytes, options.vocab_size, hash));
-  return stream;
+  return OpenedPath{stream, token_bytes};
 }
 
 absl::StatusOr<DataSet> OpenStreams(const DataOptions& options) {
-  const int token_bytes = options.source == SourceKind::kText ? 1 : options.token_bytes;
+  ASSIGN_OR_RETURN(const OpenedPath opened, OpenPath(options, options.path));
+  const auto& [stream, token_bytes] = opened;
   ContentHash hash;
   hash.AddNumber(kIndexingVersion);
   hash.AddNumber(static_cast<std::uint64_t>(token_bytes));
   hash.AddNumber(static_cast<std::uint64_t>(options.sequence_length));
   hash.AddNumber(std::bit_cast<std::uint64_t>(options.validation_fraction));
   hash.AddNumber(options.shuffle ? options.seed + 1 : 0);
-  ASSIGN_OR_RETURN(std::shared_ptr<const ByteStream> stream,
-                   OpenChecked(options, options.path, token_bytes, &hash));
-  std::shared_ptr<const ByteStream> validation_stream;
+  RETURN_IF_ERROR(Scan(*stream, token_bytes, options.vocab_size, &hash));
+  OpenedPath validation_opened;
   if (!options.validation_path.empty()) {
-    ASSIGN_OR_RETURN(validation_stream,
-                     OpenChecked(options, options.validation_path, token_bytes, &hash));
+    ASSIGN_OR_RETURN(validation_opened, OpenPath(options, options.validation_path));
+    RETURN_IF_ERROR(
+        Scan(*validation_opened.stream, validation_opened.token_bytes, options.vocab_size, &hash));
   }
 
   const std::int64_t num_tokens = stream->size_bytes() / token_bytes;
@@ -186,11 +192,12 @@ absl::StatusOr<DataSet> OpenStreams(const DataOptions& options) {
 
   DataSet data;
   ASSIGN_OR_RETURN(data.train, MakeSplit(train, "training"));
-  if (validation_stream != nullptr) {
-    validation.stream = validation_stream;
-    validation.num_tokens = validation_stream->size_bytes() / token_bytes;
+  if (validation_opened.stream != nullptr) {
+    validation.stream = validation_opened.stream;
+    validation.token_bytes = validation_opened.token_bytes;
+    validation.num_tokens = validation.stream->size_bytes() / validation.token_bytes;
     validation.identity.path = options.validation_path;
-    validation.identity.size_bytes = validation_stream->size_bytes();
+    validation.identity.size_bytes = validation.stream->size_bytes();
     ASSIGN_OR_RETURN(data.validation, MakeSplit(validation, "validation"));
   } else if (options.validation_fraction > 0) {
     validation.first_token = num_tokens - held_back;

@@ -24,7 +24,7 @@ namespace fsdp {
 
 enum class SourceKind : std::uint8_t {
   kSynthetic,  // uniform random tokens; has no validation split
-  kTokens,     // raw little-endian ids without a header
+  kTokens,     // little-endian ids, raw or with llm.c's header (token_format.h)
   kText,       // every byte is a token
 };
 enum class TargetRule : std::uint8_t {
@@ -35,7 +35,7 @@ enum class TargetRule : std::uint8_t {
 struct DataOptions {
   SourceKind source = SourceKind::kSynthetic;
   std::string path;                  // of tokens and text
-  int token_bytes = 2;               // of tokens: 2 (uint16) or 4 (uint32)
+  int token_bytes = 2;               // of raw tokens: 2 (uint16) or 4 (uint32)
   std::int64_t sequence_length = 0;  // tokens
   double validation_fraction = 0;    // 0..0.5
   std::string validation_path;       // instead of the fraction
@@ -52,7 +52,8 @@ struct DataSet {
 
 //   NOT_FOUND, PERMISSION_DENIED  the file
 //   INVALID_ARGUMENT   it is empty, or a split is too short for one sequence; a file's size is no
-//                      multiple of token_bytes; options that contradict each other
+//                      multiple of a token's; ReadTokenLayout refuses it, or files differ in their
+//                      tokens' width; options that contradict each other
 //   DATA_LOSS          an id is not below vocab_size: names file, byte and value
 absl::StatusOr<DataSet> OpenData(const DataOptions& options);
 

@@ -1,7 +1,7 @@
 #ifndef FSDPCTL_WORKER_DATA_STREAM_SOURCE_H_
 #define FSDPCTL_WORKER_DATA_STREAM_SOURCE_H_
 
-// Next-token sequences of a range of a byte stream: text (1 byte a token) or raw ids (2 or 4).
+// Next-token sequences of a range of a byte stream: text (1 byte a token) or token ids (2 or 4).
 
 #include <cstdint>
 #include <memory>

@@ -195,14 +195,6 @@ TEST_F(DataSetTest, AnIdOutsideTheVocabularyIsNamedWithItsPlace) {
               "a.bin, byte 154: token id 100 is not below model.vocabSize 100");
 }
 
-TEST_F(DataSetTest, AForeignHeaderIsRecognised) {
-  std::vector<std::uint16_t> tokens(1000, 1);
-  tokens[0] = 20240520 & 0xFFFF;
-  tokens[1] = 20240520 >> 16;
-  ExpectError(Tokens(WriteTokens("llmc.bin", tokens)), absl::StatusCode::kInvalidArgument,
-              "llm.c's header");
-}
-
 TEST_F(DataSetTest, OptionsThatContradictAreNamed) {
   DataOptions options = Tokens(WriteTokens("a.bin", Counting(40)));
   options.sequence_length = 0;
