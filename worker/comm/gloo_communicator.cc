@@ -1,7 +1,6 @@
 #include "worker/comm/gloo_communicator.h"
 
 #include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -19,8 +18,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status.h"
+#include "worker/comm/gloo_store.h"
 #include "worker/comm/host_communicator.h"
 #include "worker/comm/host_reduce.h"
+#include "worker/comm/log_steps.h"
 
 namespace fsdp {
 namespace {
@@ -31,46 +32,12 @@ std::chrono::milliseconds Milliseconds(absl::Duration duration) {
   return absl::ToChronoMilliseconds(duration);
 }
 
-// Carries our status through gloo's frames.
-struct StoreError : std::runtime_error {
-  explicit StoreError(const absl::Status& status)
-      : std::runtime_error(std::string(status.message())), status(status) {}
-  absl::Status status;
-};
-
-class StoreAdapter final : public gloo::rendezvous::Store {
- public:
-  StoreAdapter(RendezvousStore& store, std::string prefix, absl::Duration timeout)
-      : store_(store), prefix_(std::move(prefix)), timeout_(timeout) {}
-
-  void set(const std::string& key, const std::vector<char>& data) override {
-    const absl::Status status = store_.Put(prefix_ + key, std::string(data.begin(), data.end()));
-    if (!status.ok()) throw StoreError(status);
-  }
-  std::vector<char> get(const std::string& key) override {
-    absl::StatusOr<std::string> value = store_.Get(prefix_ + key, timeout_);
-    if (!value.ok()) {
-      throw StoreError(
-          Annotate(value.status(), absl::StrCat("rank ", key, " did not come to the rendezvous")));
-    }
-    return {value->begin(), value->end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
-  }
-  void wait(const std::vector<std::string>& keys,
-            const std::chrono::milliseconds& /*timeout*/) override {
-    wait(keys);
-  }
-
- private:
-  RendezvousStore& store_;
-  std::string prefix_;
-  absl::Duration timeout_;
-};
-
 // All-reduces up to this size go in one round.
 constexpr std::size_t kSmallBytes = 1024;
+// Among more ranks than this, slices up to this size go in log2(world) rounds: world - 1 messages a
+// rank cost more in wake-ups than the bytes they carry, and few ranks gain nothing.
+constexpr int kManyRanks = 8;
+constexpr std::size_t kLogStepBytes = 16 << 10;
 // Bytes of an address in the exchange that follows connecting.
 constexpr std::size_t kAddressBytes = 96;
 
@@ -109,6 +76,14 @@ class GlooCommunicator final : public HostCommunicator {
                             const std::vector<std::int64_t>& begins);
   absl::Status ReduceSlices(const char* operation, const Vector& unit,
                             const std::vector<std::int64_t>& begins, void* out);
+  // Slices of one size that log steps are for.
+  [[nodiscard]] bool UsesLogSteps(std::size_t slice_bytes) const {
+    return world_size() > kManyRanks && slice_bytes <= kLogStepBytes;
+  }
+  // The messages of log steps that begin at `slot`.
+  SwapMessages SwapFrom(std::uint64_t slot);
+  absl::Status GatherManySmall(const char* operation, const void* mine, const Vector& unit);
+  absl::Status ReduceManySmall(const char* operation, const Vector& unit, const Vector& shard);
 
   // Runs `body`, which may throw out of gloo, and gives errors our form.
   template <typename Body>
@@ -241,6 +216,47 @@ absl::Status GlooCommunicator::Guard(const char* operation, Body body) {
   return status;
 }
 
+SwapMessages GlooCommunicator::SwapFrom(std::uint64_t slot) {
+  return [this, slot](int round, int to, std::span<const std::byte> out, int from,
+                      std::span<std::byte> in) -> absl::Status {
+    const std::uint64_t of_round = slot + static_cast<std::uint64_t>(round);
+    Exchange sent(*this, const_cast<std::byte*>(out.data()), out.size());
+    Exchange received(*this, in.data(), in.size());
+    received.Receive({from, 0, in.size(), of_round});
+    sent.Send({to, 0, out.size(), of_round});
+    return received.WaitReceives() && sent.WaitSends() ? absl::OkStatus() : Interrupted();
+  };
+}
+
+absl::Status GlooCommunicator::GatherManySmall(const char* operation, const void* mine,
+                                               const Vector& unit) {
+  return Guard(operation, [&] {
+    const auto bytes = static_cast<std::size_t>(unit.size_bytes());
+    return GatherInLogSteps(rank(), world_size(),
+                            {static_cast<const std::byte*>(mine), bytes / addresses_.size()},
+                            {static_cast<std::byte*>(unit.data), bytes},
+                            SwapFrom(NextSlot(operation, unit.size_bytes())));
+  });
+}
+
+absl::Status GlooCommunicator::ReduceManySmall(const char* operation, const Vector& unit,
+                                               const Vector& shard) {
+  return Guard(operation, [&]() -> absl::Status {
+    const auto bytes = static_cast<std::size_t>(unit.size_bytes());
+    const auto slice_bytes = static_cast<std::size_t>(shard.size_bytes());
+    std::byte* received = Scratch(bytes);
+    RETURN_IF_ERROR(
+        ExchangeInLogSteps(rank(), world_size(), {static_cast<const std::byte*>(unit.data), bytes},
+                           {received, bytes}, SwapFrom(NextSlot(operation, unit.size_bytes()))));
+    std::vector<const void*> sources;
+    for (std::size_t r = 0; r < addresses_.size(); ++r) {
+      sources.push_back(received + r * slice_bytes);
+    }
+    SumInOrder(unit.dtype, sources, shard.size, shard.data);
+    return absl::OkStatus();
+  });
+}
+
 // unit[begins[p], begins[p + 1]) = rank p's; `mine` (this rank's) may already lie in place.
 absl::Status GlooCommunicator::GatherSlices(const char* operation, const void* mine,
                                             const Vector& unit,
@@ -334,12 +350,18 @@ absl::Status GlooCommunicator::ReduceSlices(const char* operation, const Vector&
 }
 
 absl::Status GlooCommunicator::RunAllGather(const Vector& shard, const Vector& unit) {
+  if (UsesLogSteps(static_cast<std::size_t>(shard.size_bytes()))) {
+    return GatherManySmall("all_gather", shard.data, unit);
+  }
   std::vector<std::int64_t> begins;
   for (int r = 0; r <= world_size(); ++r) begins.push_back(r * shard.size);
   return GatherSlices("all_gather", shard.data, unit, begins);
 }
 
 absl::Status GlooCommunicator::RunReduceScatter(const Vector& unit, const Vector& shard) {
+  if (UsesLogSteps(static_cast<std::size_t>(shard.size_bytes()))) {
+    return ReduceManySmall("reduce_scatter", unit, shard);
+  }
   std::vector<std::int64_t> begins;
   for (int r = 0; r <= world_size(); ++r) begins.push_back(r * shard.size);
   return ReduceSlices("reduce_scatter", unit, begins, shard.data);
@@ -351,15 +373,15 @@ absl::Status GlooCommunicator::RunAllReduce(const Vector& data) {
   const auto world = static_cast<std::size_t>(world_size());
   const auto bytes = static_cast<std::size_t>(data.size_bytes());
   if (bytes <= kSmallBytes) {
-    std::byte* all = Scratch(bytes * world);
+    const Vector all{Scratch(bytes * world), data.dtype, data.size * world_size()};
     std::vector<std::int64_t> begins;
     std::vector<const void*> sources;
     for (std::size_t r = 0; r <= world; ++r) {
       begins.push_back(static_cast<std::int64_t>(r) * data.size);
-      if (r < world) sources.push_back(all + r * bytes);
+      if (r < world) sources.push_back(static_cast<const std::byte*>(all.data) + r * bytes);
     }
-    RETURN_IF_ERROR(
-        GatherSlices("all_reduce", data.data, {all, data.dtype, data.size * world_size()}, begins));
+    RETURN_IF_ERROR(UsesLogSteps(bytes) ? GatherManySmall("all_reduce", data.data, all)
+                                        : GatherSlices("all_reduce", data.data, all, begins));
     SumInOrder(data.dtype, sources, data.size, data.data);
     return absl::OkStatus();
   }
@@ -414,9 +436,11 @@ absl::Status GlooCommunicator::LearnAddresses() {
 absl::Status GlooCommunicator::RunBarrier() {
   std::vector<std::uint16_t> marks(static_cast<std::size_t>(world_size()));
   std::uint16_t mine = 1;
+  const Vector all{marks.data(), DType::kU16, world_size()};
+  if (UsesLogSteps(sizeof(mine))) return GatherManySmall("barrier", &mine, all);
   std::vector<std::int64_t> begins;
   for (int r = 0; r <= world_size(); ++r) begins.push_back(r);
-  return GatherSlices("barrier", &mine, {marks.data(), DType::kU16, world_size()}, begins);
+  return GatherSlices("barrier", &mine, all, begins);
 }
 
 }  // namespace
