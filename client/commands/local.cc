@@ -31,10 +31,10 @@ void PrintAddresses(CommandRun& run, const LocalAddresses& addresses, bool has_c
       << "\n";
   if (!addresses.workers.note.empty()) err << "  note  " << addresses.workers.note << "\n";
   if (!addresses.coordinator_metrics.empty()) {
-    err << "  metrics  http://" << addresses.coordinator_metrics << "/metrics\n";
+    err << "  coordinator metrics  http://" << addresses.coordinator_metrics << "/metrics\n";
   }
   for (const auto& address : addresses.worker_metrics) {
-    err << "  metrics  http://" << address << "/metrics\n";
+    err << "  worker metrics       http://" << address << "/metrics\n";
   }
   if (!has_command) {
     if (addresses.server != kDefaultServer) {
@@ -83,6 +83,13 @@ int RunWithCommand(CommandRun& run, LocalCluster& cluster, const LocalAddresses&
        .own_group = false});
   if (!child.ok()) return run.UsageError(std::string(child.status().message()));
   const auto exit_code = RunBeside(run, cluster, *child);
+  // A shell's children outlive it. They go before the cluster: they would watch it end.
+  StopInherited(absl::Seconds(5));
+  if (run.world().interrupt->cancelled()) {
+    run.err() << "stopping; unfinished jobs go on with the next `fsdpctl local --state-dir "
+              << run.flags().GetString("state-dir") << "`\n"
+              << std::flush;
+  }
   if (!exit_code.ok()) return LocalFail(run, exit_code.status());
   return *exit_code;
 }

@@ -65,20 +65,39 @@ absl::StatusOr<int> OpenLog(const std::string& path) {
   return fd;
 }
 
-std::set<pid_t> Children() {
+std::set<pid_t> ChildrenOf(const std::string& process) {
   std::set<pid_t> children;
   std::error_code ignored;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + process + "/task", ignored)) {
     std::ifstream file(task.path() / "children");
     for (pid_t pid = 0; file >> pid;) children.insert(pid);
   }
   return children;
 }
 
+std::set<pid_t> Children() { return ChildrenOf("self"); }
+
 // Children started here whose end nobody has read yet.
 std::set<pid_t>& OwnChildren() {
   static std::set<pid_t> pids;
   return pids;
+}
+
+// What came to us when its parent died, with its children.
+std::set<pid_t> Inherited() {
+  std::set<pid_t> found;
+  std::vector<pid_t> next;
+  for (const pid_t pid : Children()) {
+    if (!OwnChildren().contains(pid)) next.push_back(pid);
+  }
+  while (!next.empty()) {
+    const pid_t pid = next.back();
+    next.pop_back();
+    if (!found.insert(pid).second) continue;
+    for (const pid_t child : ChildrenOf(absl::StrCat(pid))) next.push_back(child);
+  }
+  return found;
 }
 
 }  // namespace
@@ -169,6 +188,20 @@ void ReapInherited() {
     // It hides those behind it only until its Child is polled.
     if (OwnChildren().contains(info.si_pid)) return;
     waitpid(info.si_pid, nullptr, WNOHANG);
+  }
+}
+
+void StopInherited(absl::Duration grace) {
+  ReapInherited();
+  // Once: what they start to tidy up is theirs.
+  for (const pid_t pid : Inherited()) kill(pid, SIGTERM);
+  const absl::Time kill_at = absl::Now() + grace;
+  for (std::set<pid_t> left = Inherited(); !left.empty(); left = Inherited()) {
+    if (absl::Now() >= kill_at) {
+      for (const pid_t pid : left) kill(pid, SIGKILL);
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+    ReapInherited();
   }
 }
 

@@ -57,6 +57,8 @@ void BecomeReaper();
 // Reaps the inherited children that have ended, which would stay zombies. The end of a Child is
 // left to its Poll.
 void ReapInherited();
+// Ends what became ours when its parent ended, and its children: SIGTERM, after `grace` SIGKILL.
+void StopInherited(absl::Duration grace);
 // SIGKILL to whatever still descends from us, until nothing does (at most a few seconds).
 void KillDescendants();
 

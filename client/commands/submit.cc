@@ -58,8 +58,10 @@ int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
   const auto job = FollowJob(run, client, created.name(), absl::InfiniteFuture());
   if (!job.ok()) {
     if (job.status().code() == absl::StatusCode::kCancelled) {
-      run.err() << "stopped waiting; the job goes on\n";
-      PrintFollowUps(run, IdOf(created.name()));
+      // Ctrl-C ends a `fsdpctl local -- fsdpctl submit` as a whole.
+      const bool cluster_ends = run.world().environment("FSDPCTL_LOCAL_WORKERS").has_value();
+      run.err() << "stopped waiting" << (cluster_ends ? "" : "; the job goes on") << "\n";
+      if (!cluster_ends) PrintFollowUps(run, IdOf(created.name()));
       return ToInt(ExitCode::kJobNotFinished);
     }
     return run.Fail(job.status());

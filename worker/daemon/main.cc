@@ -38,9 +38,9 @@ ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key");
 ABSL_FLAG(std::string, tls_ca, "",
           "PEM file of the authorities that the coordinator is checked by");
 ABSL_FLAG(std::string, state_dir, "", "Directory for the spool and caches (required)");
-ABSL_FLAG(
-    std::string, name, "",
-    "The worker's id; with several devices a prefix. Default: host and device, \"node1-cuda-0\"");
+ABSL_FLAG(std::string, name, "",
+          "The worker's id; with several workers a prefix: \"a\" gives \"a-cuda-0\", \"a-cuda-1\". "
+          "Default: host and device, \"node1-cuda-0\"");
 ABSL_FLAG(std::string, devices, "all",
           "all (every CUDA device), cuda:I, cpu (one slot) or cpu:N (N slots)");
 ABSL_FLAG(int, workers, 0,
@@ -300,9 +300,11 @@ std::string WorkerName(const Flags& flags, const v1::DeviceInfo& device) {
   return absl::StrCat(prefix, "-", DeviceLabel(device));
 }
 
+// A name that was given is the only worker's as it is, and a prefix where there are several.
 // Workers that share a device are told apart by a number: "node1-cuda-0", "node1-cuda-0-1".
 std::vector<std::string> WorkerNames(const Flags& flags,
                                      const std::vector<v1::DeviceInfo>& devices) {
+  if (devices.size() == 1 && !flags.name.empty()) return {flags.name};
   std::map<std::string, int> taken;
   std::vector<std::string> names;
   for (const v1::DeviceInfo& device : devices) {

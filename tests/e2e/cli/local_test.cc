@@ -155,6 +155,30 @@ TEST_F(LocalTest, SigtermStopsACommandThatGoesOn) {
   ExpectNothingLeft(kEverything);
 }
 
+// A shell that is stopped leaves its command behind, which would tell of a cluster that breaks.
+TEST_F(LocalTest, WhatTheCommandStartedEndsBeforeTheCluster) {
+  const std::string inner = (dir_ / "inner.sh").string();
+  const std::string seen = (dir_ / "seen").string();
+  const std::string coordinator = (StateDir() / "coordinator/pids").string();
+  std::ofstream(inner) << "trap 'kill -0 $(tail -n 1 " << coordinator << ") && echo alive > "
+                       << seen << "; exit' TERM\necho $$ > " << (dir_ / "command").string()
+                       << "\nwhile :; do sleep 0.05; done\n";
+  const pid_t pid = Start("a", {"sh", "-c", "sh " + inner + "; true"});
+  ASSERT_TRUE(Eventually([&] { return !ReadAll(dir_ / "command").empty(); })) << Output("a");
+  kill(pid, SIGINT);
+  EXPECT_EQ(Wait(pid), 128 + SIGTERM) << Output("a");
+  EXPECT_EQ(ReadAll(seen), "alive\n");
+  EXPECT_FALSE(IsAlive(std::stoi(ReadAll(dir_ / "command"))));
+  EXPECT_THAT(Output("a"), HasSubstr("stopping; unfinished jobs go on with"));
+  ExpectNothingLeft(kEverything);
+}
+
+TEST_F(LocalTest, TheMetricsAddressesSayWhoseTheyAre) {
+  EXPECT_EQ(Wait(Start("a", {"true"})), 0);
+  EXPECT_THAT(Output("a"), HasSubstr("\n  worker metrics       http://127.0.0.1:1/metrics\n"));
+  EXPECT_THAT(Output("a"), HasSubstr("\n  coordinator metrics  http://"));
+}
+
 TEST_F(LocalTest, KillingItTakesTheProcessesAlongAndTheNextOneStarts) {
   const pid_t pid = Start("a", {});
   WaitUntilReady("a");

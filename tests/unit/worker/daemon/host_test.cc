@@ -182,6 +182,14 @@ TEST_F(HostTest, OneEndpointForAllDevicesAndItIsClean) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(HostTest, TheOnlyWorkerHasTheNameThatWasGiven) {
+  StartWorker("cpu:1");
+  ASSERT_TRUE(WaitForWorkers(1));
+  const auto hello = coordinator_->WaitForMessage([](const auto& m) { return m.has_hello(); });
+  EXPECT_EQ(hello->hello().worker(), "t");
+  EXPECT_THAT(FileText(dir_.path() + "/ports"), HasSubstr("[\"t\"]"));
+}
+
 TEST_F(HostTest, AKilledChildComesBackAsANewIncarnationAndItsTrainerIsGone) {
   StartWorker("cpu:1");
   ASSERT_TRUE(WaitForWorkers(1));
@@ -200,7 +208,7 @@ TEST_F(HostTest, AKilledChildComesBackAsANewIncarnationAndItsTrainerIsGone) {
   EXPECT_EQ(exited->report().exited().signal(), SIGKILL);
   EXPECT_EQ(exited->report().key().job(), "jobs/test-1");
   EXPECT_TRUE(Eventually([&] {
-    return absl::StrContains(Scrape(), "fsdp_worker_child_restarts_total{worker=\"t-cpu-0\"} 1");
+    return absl::StrContains(Scrape(), "fsdp_worker_child_restarts_total{worker=\"t\"} 1");
   }));
 }
 
