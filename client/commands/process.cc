@@ -32,6 +32,7 @@ struct Prepared {
 
 std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
   for (const auto& text : strings) pointers.push_back(const_cast<char*>(text.c_str()));
   return pointers;
 }

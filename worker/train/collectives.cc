@@ -168,6 +168,7 @@ absl::StatusOr<CollectivesOptions> ParseOptions(std::span<const std::string> arg
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
   options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
   options.world_size = static_cast<int>(ranks);
+  RETURN_IF_ERROR(CheckCommunicator(options.communicator, options.world_size, backend));
   return options;
 }
 
