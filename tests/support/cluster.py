@@ -66,8 +66,10 @@ def tiny_job(name="tiny", ranks=2, steps=20, checkpoint=None, **spec):
 class Cluster:
     """Use as a context manager."""
 
-    def __init__(self, workers=4, state_dir=None, separate=False, device="cpu", share_device=False):
+    def __init__(self, workers=4, state_dir=None, separate=False, device="cpu", share_device=False,
+                 coordinator_flags=()):
         """device: "cpu" or "cuda"; share_device: more workers than GPUs."""
+        self.coordinator_flags = coordinator_flags
         self.num_workers = workers
         self.device = device
         self.share_device = share_device
@@ -125,7 +127,7 @@ class Cluster:
         self._spawn("coordinator", BIN / "fsdp-coordinator", f"--listen=127.0.0.1:{grpc_port}",
                     f"--metrics-listen=127.0.0.1:{metrics_port}",
                     f"--state-dir={self.root / 'coordinator'}",
-                    f"--port-file={self.root / 'coordinator.ports'}")
+                    f"--port-file={self.root / 'coordinator.ports'}", *self.coordinator_flags)
         self.ports = self._port_file("coordinator")
         self.server = f"127.0.0.1:{self.ports['grpc']}"
         self.metrics_url = f"http://127.0.0.1:{self.ports['metrics']}/metrics"
