@@ -1,7 +1,7 @@
 // One suite over every host communicator: in_process threads, gloo threads, gloo processes.
 //
-// Expectations are closed forms. Values are small multiples of 1/4, so that sums over up to 11 ranks
-// are exact in every dtype (bf16 has 8 bits) and equality is exact.
+// Expectations are closed forms. Values are small multiples of 1/4, so that sums over up to 11
+// ranks are exact in every dtype (bf16 has 8 bits) and equality is exact.
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -344,7 +344,8 @@ TEST(SqliteStoreTest, ANewerSchemaIsRefused) {
   sqlite3_close(raw);
   const auto store = SqliteStore::Open({.directory = directory.path()});
   ASSERT_FALSE(store.ok());
-  EXPECT_THAT(std::string(store.status().message()), HasSubstr("/jobs.db: it has schema version 99"));
+  EXPECT_THAT(std::string(store.status().message()),
+              HasSubstr("/jobs.db: it has schema version 99"));
 }
 
 TEST(SqliteStoreTest, ADirectoryServesOneProcess) {
