@@ -45,6 +45,7 @@ absl::StatusOr<std::vector<std::vector<double>>> RankExchange::Gather(std::span<
   RETURN_IF_ERROR(device_.Synchronize(stream));
   RETURN_IF_ERROR(communicator_->Health());
   std::vector<std::vector<double>> values;
+  values.reserve(world);
   for (std::size_t rank = 0; rank < world; ++rank) {
     values.emplace_back(host_all + rank * count, host_all + (rank + 1) * count);
   }
