@@ -93,6 +93,7 @@ absl::Status ReadWeights(const SafetensorsFile& file, OracleFile& oracle) {
 absl::StatusOr<ModelConfig> ModelFromPeerConfig(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError("config.model is not JSON");
+  if (json.contains("model_type")) return ModelFromConfigJson(text);
   return ReadModel(json);
 }
 
