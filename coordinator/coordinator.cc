@@ -84,10 +84,11 @@ absl::Status Coordinator::Load() {
   const std::lock_guard lock(mutex_);
   std::set<std::string> expected;
   for (StoredJob& stored : contents.jobs) LoadJob(std::move(stored), &expected);
-  for (const JobId& id : unfinished_) {
-    ASSIGN_OR_RETURN(std::vector<v1::CheckpointInfo> checkpoints, store_->ReadCheckpoints(id));
-    std::reverse(checkpoints.begin(), checkpoints.end());
-    jobs_.at(id)->checkpoints = std::move(checkpoints);
+  for (const auto& [id, job] : jobs_) {
+    // What has succeeded is never started again.
+    if (!job->job().has_checkpoint() || job->job().state() == v1::JOB_STATE_SUCCEEDED) continue;
+    ASSIGN_OR_RETURN(job->checkpoints, store_->ReadCheckpoints(id));
+    std::reverse(job->checkpoints.begin(), job->checkpoints.end());
   }
   for (RendezvousItem& item : contents.rendezvous) {
     JobRuntime* job = Find(item.job);
@@ -274,9 +275,10 @@ void Coordinator::RunVerb(const JobId& id, const Verb& verb, JobDone done) {
   auto snapshot = std::make_shared<JobSnapshot>();
   Extra extra;
   extra.snapshot = snapshot.get();
-  extra.done = [snapshot, done = std::move(done)](absl::Status status) {
+  extra.done = [snapshot, warnings = effects.warnings,
+                done = std::move(done)](absl::Status status) {
     if (!status.ok()) return done(status);
-    done(**snapshot);
+    done(JobReply{**snapshot, warnings});
   };
   CarryOut(*job, std::move(effects), std::move(extra));
 }

@@ -68,9 +68,18 @@ struct CoordinatorStats {
 
 class Coordinator {
  public:
-  using JobDone = std::function<void(absl::StatusOr<v1::Job>)>;
+  // What a verb did, and what it costs that the caller may not expect.
+  struct JobReply {
+    v1::Job job;
+    std::vector<std::string> warnings;
+  };
+  struct WorkerReply {
+    v1::Worker worker;
+    std::vector<std::string> warnings;
+  };
+  using JobDone = std::function<void(absl::StatusOr<JobReply>)>;
   using CreateDone = std::function<void(absl::StatusOr<v1::CreateJobResponse>)>;
-  using WorkerDone = std::function<void(absl::StatusOr<v1::Worker>)>;
+  using WorkerDone = std::function<void(absl::StatusOr<WorkerReply>)>;
 
   struct Dependencies {
     Clock* clock = nullptr;
@@ -188,7 +197,7 @@ class Coordinator {
                   absl::Duration silent);
   void StopForeign(WorkerEntry& worker, const v1::EpochKey& key);
   // A worker's cordon has changed: to disk, to the caller, to the scheduler.
-  void StoreCordon(const WorkerEntry& worker, WorkerDone done);
+  void StoreCordon(const WorkerEntry& worker, std::vector<std::string> warnings, WorkerDone done);
 
   // If the process itself stood still since the last tick, nobody is to blame for what it did not
   // hear. Whatever comes first on waking, a tick or a message, notices.

@@ -167,7 +167,7 @@ absl::Status Coordinator::OnMessage(const Session& session, const v1::ConnectReq
     }
     case v1::ConnectRequest::kGoodbye:
       LOG_INFO("worker %s leaves: %s", worker->record.id(), message.goodbye().reason());
-      worker->left = true;
+      worker->record.set_left(true);
       return absl::OkStatus();
     default:
       // A message of a newer worker that this version does not know.
@@ -188,15 +188,20 @@ void Coordinator::HandleHeartbeat(WorkerEntry& worker, const v1::Heartbeat& hear
     worker.unplaceable_reason = heartbeat.unplaceable_reason();
     WantSchedule();
   }
+  JobRuntime* const assigned = worker.assigned ? Find(worker.assigned->job) : nullptr;
+  if (!heartbeat.shutdown_reason().empty() && assigned != nullptr) {
+    Apply(*assigned, [&](JobController& controller) {
+      controller.OnWorkerShutdown(worker.id(), heartbeat.shutdown_reason());
+    });
+  }
   if (!heartbeat.has_rank()) {
     if (worker.foreign) {
       worker.foreign.reset();
       WantSchedule();
     }
-    JobRuntime* job = worker.assigned ? Find(worker.assigned->job) : nullptr;
-    if (job == nullptr) return;
+    if (assigned == nullptr || !worker.assigned) return;
     const int rank = worker.assigned->rank;
-    return Apply(*job, [&](JobController& controller) { controller.OnIdle(rank); });
+    return Apply(*assigned, [&](JobController& controller) { controller.OnIdle(rank); });
   }
   const v1::EpochKey& key = heartbeat.rank().key();
   if (JobRuntime* job = LiveJob(worker, key); job != nullptr) {
@@ -309,6 +314,8 @@ void Coordinator::DispatchReport(WorkerEntry& worker, const v1::Report& report,
       return controller.OnStep(rank, report.step());
     case v1::Report::kManifest:
       return controller.OnManifest(rank, report.manifest());
+    case v1::Report::kPublished:
+      return controller.OnPublished(rank, report.published());
     case v1::Report::kExited: {
       const absl::Time time =
           report.has_time() ? FromTimestamp(report.time()) - worker.clock_offset : clock_.WallNow();
@@ -335,16 +342,18 @@ void Coordinator::OnDisconnect(const Session& session) {
   worker->facts.connected = false;
   worker->facts.disconnected = clock_.Now();
   worker->liveness = Liveness::kSuspect;
-  if (worker->left) {
-    LoseWorker(*worker, worker->record.incarnation(), "it left the cluster", absl::ZeroDuration());
+  if (worker->record.left()) {
+    LoseWorker(*worker, worker->record.incarnation(), "it was stopped", absl::ZeroDuration());
   }
 }
 
 void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation,
                              const std::string& reason, absl::Duration silent) {
   worker.liveness = Liveness::kLost;
-  counters_.Add("fsdp_worker_losses_total", worker.facts.connected ? "silent" : "stream_closed");
-  LOG_WARNING("worker %s is lost: %s", worker.record.id(), reason);
+  if (!worker.record.left()) {
+    counters_.Add("fsdp_worker_losses_total", worker.facts.connected ? "silent" : "stream_closed");
+    LOG_WARNING("worker %s is lost: %s", worker.record.id(), reason);
+  }
   if (worker.sink != nullptr) {
     worker.sink->Close(WithInfo(
         absl::AbortedError(absl::StrCat("worker ", worker.record.id(), " was given up: ", reason)),
@@ -394,11 +403,15 @@ void Coordinator::DrainWorker(const CallerIdentity& caller, const WorkerId& work
   if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(true);
   entry->record.set_cordon_reason(reason);
-  StoreCordon(*entry, std::move(done));
   JobRuntime* job = entry->assigned ? Find(entry->assigned->job) : nullptr;
+  std::vector<std::string> warnings;
   if (stop_ranks && job != nullptr) {
-    Apply(*job, [&](JobController& controller) { controller.Drain(worker, reason); });
+    Effects effects;
+    JobController(*job, options_, Now(), effects).Drain(worker, reason);
+    warnings = effects.warnings;
+    CarryOut(*job, std::move(effects), Extra());
   }
+  StoreCordon(*entry, std::move(warnings), std::move(done));
 }
 
 void Coordinator::UncordonWorker(const CallerIdentity& caller, const WorkerId& worker,
@@ -410,16 +423,18 @@ void Coordinator::UncordonWorker(const CallerIdentity& caller, const WorkerId& w
   if (entry == nullptr) return done(NoSuchWorker(worker.value()));
   entry->record.set_cordoned(false);
   entry->record.clear_cordon_reason();
-  StoreCordon(*entry, std::move(done));
+  StoreCordon(*entry, {}, std::move(done));
 }
 
-void Coordinator::StoreCordon(const WorkerEntry& worker, WorkerDone done) {
+void Coordinator::StoreCordon(const WorkerEntry& worker, std::vector<std::string> warnings,
+                              WorkerDone done) {
   StoreBatch batch;
   batch.workers.push_back(worker.record);
   Persist(std::move(batch),
-          [done = std::move(done), description = DescribeWorker(worker)](absl::Status status) {
+          [done = std::move(done),
+           reply = WorkerReply{DescribeWorker(worker), std::move(warnings)}](absl::Status status) {
             if (!status.ok()) return done(status);
-            done(description);
+            done(reply);
           });
   WantSchedule();
 }

@@ -19,12 +19,44 @@ std::string OrDefault(std::string_view text, std::string_view otherwise) {
   return std::string(text.empty() ? otherwise : text);
 }
 
-absl::Status WrongState(const v1::Job& job, std::string_view verb) {
+// `remedy`: what to do instead, empty when there is nothing.
+absl::Status WrongState(const v1::Job& job, std::string_view verb, std::string_view remedy = "") {
   return WithInfo(
       absl::FailedPreconditionError(absl::StrCat(job.name(), " is ", StateName(job.state()),
-                                                 ": it cannot be ", ToAbsl(verb))),
+                                                 ": it cannot be ", ToAbsl(verb),
+                                                 remedy.empty() ? "" : "; ", ToAbsl(remedy))),
       "JOB_STATE_CONFLICT",
       {{"job", job.name()}, {"state", StateName(job.state())}, {"wanted", std::string(verb)}});
+}
+
+// Resume takes a suspend back; restart is for what runs or has ended without success.
+std::string_view InsteadOfResume(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_FAILED:
+    case v1::JOB_STATE_CANCELLED:
+      return "only a suspended job is resumed: restart this one";
+    case v1::JOB_STATE_SUCCEEDED:
+      return "it has nothing left to do: submit another job";
+    case v1::JOB_STATE_CANCELLING:
+      return "restart it once it is CANCELLED";
+    default:
+      return "only a suspended job is resumed";
+  }
+}
+
+std::string_view InsteadOfRestart(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_SUSPENDED:
+      return "resume it";
+    case v1::JOB_STATE_QUEUED:
+      return "it waits to be started anyway";
+    case v1::JOB_STATE_SUCCEEDED:
+      return "it has nothing left to do: submit another job";
+    case v1::JOB_STATE_CANCELLING:
+      return "restart it once it is CANCELLED";
+    default:
+      return "its epoch is being stopped already";
+  }
 }
 
 }  // namespace
@@ -135,6 +167,7 @@ absl::Status JobController::Suspend(std::string_view reason) {
   if (InEpoch()) {
     job().set_reason(absl::StrCat("suspending: ", why));
     Event("SUSPENDING", v1::EVENT_SEVERITY_INFO, why);
+    WarnOfLostProgress();
     StopFor(records::STOP_INTENT_SUSPEND, GentleStop(), why);
   } else {
     SetState(v1::JOB_STATE_SUSPENDED, why);
@@ -145,7 +178,9 @@ absl::Status JobController::Suspend(std::string_view reason) {
 }
 
 absl::Status JobController::Resume() {
-  if (job().state() != v1::JOB_STATE_SUSPENDED) return WrongState(job(), "resumed");
+  if (job().state() != v1::JOB_STATE_SUSPENDED) {
+    return WrongState(job(), "resumed", InsteadOfResume(job().state()));
+  }
   SetState(v1::JOB_STATE_QUEUED, "resumed");
   job_.record.clear_earliest_start();
   Event("RESUMED", v1::EVENT_SEVERITY_INFO, "back in the queue").set_state(v1::JOB_STATE_QUEUED);
@@ -170,10 +205,11 @@ absl::Status JobController::Restart(std::string_view reason) {
   const bool active = state == v1::JOB_STATE_STARTING || state == v1::JOB_STATE_RUNNING ||
                       state == v1::JOB_STATE_RECOVERING;
   if (!active || job_.record.intent() != records::STOP_INTENT_UNSPECIFIED) {
-    return WrongState(job(), "restarted");
+    return WrongState(job(), "restarted", InsteadOfRestart(state));
   }
   Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why);
   if (InEpoch()) {
+    WarnOfLostProgress();
     StopFor(records::STOP_INTENT_RESTART, v1::STOP_MODE_TERMINATE, why);
   } else {
     job_.record.clear_earliest_start();
@@ -183,16 +219,39 @@ absl::Status JobController::Restart(std::string_view reason) {
 }
 
 void JobController::Drain(const WorkerId& worker, std::string_view reason) {
+  MoveFrom(worker, absl::StrCat("worker ", worker.value(), " is drained",
+                                reason.empty() ? "" : ": ", ToAbsl(reason)));
+}
+
+void JobController::OnWorkerShutdown(const WorkerId& worker, std::string_view reason) {
+  MoveFrom(worker, absl::StrCat("worker ", worker.value(), " is shutting down: ", ToAbsl(reason)));
+}
+
+void JobController::MoveFrom(const WorkerId& worker, std::string_view why) {
   if (!Running()) return;
   const auto& members = job_.record.members();
   const bool concerned = std::any_of(members.begin(), members.end(), [&](const auto& member) {
     return member.worker() == worker.value() && !member.released();
   });
   if (!concerned) return;
-  const std::string why = absl::StrCat("worker ", worker.value(), " is drained",
-                                       reason.empty() ? "" : ": ", ToAbsl(reason));
-  Event("DRAINING", v1::EVENT_SEVERITY_INFO, why).set_worker(worker.value());
+  Event("DRAINING", v1::EVENT_SEVERITY_INFO, std::string(why)).set_worker(worker.value());
+  WarnOfLostProgress();
   StopFor(records::STOP_INTENT_DRAIN, GentleStop(), why);
+}
+
+void JobController::WarnOfLostProgress() {
+  const v1::CheckpointSpec& checkpoint = job().spec().spec().checkpoint();
+  if (!checkpoint.dir().empty() || job_.record.phase() != records::EPOCH_PHASE_LIVE ||
+      attempt().last_step() == 0) {
+    return;
+  }
+  const std::string warning = absl::StrCat(
+      job().name(), " writes no checkpoints (checkpoint.dir is not set): what this attempt has ",
+      "trained, up to step ", attempt().last_step(), ", is lost; it starts again from ",
+      checkpoint.resume_from().empty() ? "the beginning" : "checkpoint.resumeFrom",
+      ". Set checkpoint.dir in the spec of jobs that are to keep their progress");
+  Event("PROGRESS_LOST", v1::EVENT_SEVERITY_WARNING, warning);
+  effects_.warnings.push_back(warning);
 }
 
 v1::StopMode JobController::GentleStop() const {

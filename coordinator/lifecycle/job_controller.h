@@ -34,6 +34,8 @@ class JobController {
   absl::Status Restart(std::string_view reason);
   // The worker is being drained: a rank of this job on it moves with a checkpoint.
   void Drain(const WorkerId& worker, std::string_view reason);
+  // The worker's daemon is ending: the same.
+  void OnWorkerShutdown(const WorkerId& worker, std::string_view reason);
 
   // --- Scheduling
   [[nodiscard]] bool WantsPlacement() const;
@@ -49,6 +51,7 @@ class JobController {
   void OnRunning(int rank, const v1::RankRunning& running);
   void OnStep(int rank, const v1::StepReport& report);
   void OnManifest(int rank, const v1::ManifestProposal& proposal);
+  void OnPublished(int rank, const v1::CheckpointPublished& published);
   // `exit_time` is on the coordinator's wall clock.
   void OnExited(int rank, const v1::RankExited& exited, absl::Time exit_time);
   void OnFailure(int rank, const v1::RankFailure& failure);
@@ -79,6 +82,8 @@ class JobController {
     v1::RootCause cause;
     // May still finish by itself, so that its last lines are not lost.
     int origin = -1;
+    // How the others end.
+    v1::StopMode mode = v1::STOP_MODE_KILL;
   };
 
   v1::Job& job() { return job_.mutable_job(); }
@@ -104,6 +109,9 @@ class JobController {
   void Fail(Blame blame);
   // Ends the epoch because somebody wants it.
   void StopFor(records::StopIntent intent, v1::StopMode mode, std::string_view reason);
+  void MoveFrom(const WorkerId& worker, std::string_view why);
+  // The epoch is about to end early: tells what no checkpoint keeps, if nothing can.
+  void WarnOfLostProgress();
   void Vanished(int rank);
   // Better evidence of why the epoch ends than what began its end.
   void ReplaceCause(v1::RootCause cause);
@@ -119,6 +127,9 @@ class JobController {
   // The failure was that of a rank which found the checkpoint to resume from damaged.
   [[nodiscard]] bool CheckpointDamaged(const v1::RootCause& cause) const;
   bool DropUnusableCheckpoint(const v1::RootCause& cause);
+  // It has been seen on disk. So have earlier ones: manifests are published in the order of steps.
+  void ConfirmCheckpoint(std::int64_t step);
+  [[nodiscard]] bool IsConfirmed(std::int64_t step) const;
   void KeepNewestCheckpoints();
   v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
   void UpdateProgress(const v1::StepMetrics& metrics);

@@ -15,6 +15,12 @@ namespace {
 // For a rank that reported its own failure: time to write its last lines.
 constexpr double kFailingRankGraceSeconds = 2;
 
+// The worker's own doing, and nothing that the trainer did wrong meanwhile.
+bool StoppedByWorker(const v1::RankExited& exited) {
+  if (exited.worker_stop_reason().empty() || exited.finished()) return false;
+  return exited.signal() != 0 ? exited.signalled_by_worker() : exited.exit_code() == 0;
+}
+
 }  // namespace
 
 void JobController::Fail(Blame blame) {
@@ -36,7 +42,7 @@ void JobController::Fail(Blame blame) {
   for (int rank = 0; rank < job_.record.members_size(); ++rank) {
     if (member(rank).released()) continue;
     const bool origin = rank == blame.origin;
-    SendStop(rank, origin ? v1::STOP_MODE_TERMINATE : v1::STOP_MODE_KILL, blame.cause.message());
+    SendStop(rank, origin ? v1::STOP_MODE_TERMINATE : blame.mode, blame.cause.message());
     if (origin) {
       effects_.at_once.back().message.mutable_stop_rank()->set_grace_seconds(
           kFailingRankGraceSeconds);
@@ -73,7 +79,11 @@ v1::RootCause JobController::CauseOfExit(int rank, const v1::RankExited& exited)
   *cause.mutable_last_lines() = exited.last_lines();
   const std::optional<v1::RankFailure>& failure = job_.live[rank].failure;
   const std::string who = absl::StrCat("rank ", rank, " on ", member(rank).worker());
-  if (failure && exited.signal() == 0) {
+  if (StoppedByWorker(exited)) {
+    cause.set_cause(v1::FAILURE_CAUSE_DRAINED);
+    cause.set_message(absl::StrCat(who, " was stopped by its worker after step ",
+                                   exited.last_step(), ": ", exited.worker_stop_reason()));
+  } else if (failure && exited.signal() == 0) {
     cause.set_cause(failure->cause());
     cause.set_collective(failure->collective());
     cause.set_message(absl::StrCat(who, ": ", failure->message()));
@@ -102,6 +112,10 @@ void JobController::RefineCause(int rank, const v1::RankExited& exited) {
   if (job_.record.intent() != records::STOP_INTENT_UNSPECIFIED) return;
   v1::RootCause& cause = *job_.record.mutable_ending_cause();
   const bool of_peers = cause.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
+  // Its peers stopped with it, or lost it.
+  if (StoppedByWorker(exited) && (of_peers || cause.cause() == v1::FAILURE_CAUSE_ORPHANED)) {
+    return ReplaceCause(CauseOfExit(rank, exited));
+  }
   const bool killed_by_us =
       (exited.signal() == 9 || exited.signal() == 15) && exited.signalled_by_worker();
   const std::optional<v1::RankFailure>& failure = job_.live[rank].failure;
@@ -228,7 +242,8 @@ void JobController::AfterFailure() {
   if (DropUnusableCheckpoint(cause)) {
     decision.restart = true;
     decision.counts = facts.counts;
-    decision.reason = "restart from the checkpoint before";
+    decision.reason = job().has_checkpoint() ? "restart from the checkpoint before"
+                                             : "restart from the beginning";
   } else if (!decision.restart && CheckpointDamaged(cause)) {
     decision.reason =
         "no other checkpoint of the job is left to go back to: put the file back from a copy and "
@@ -271,27 +286,37 @@ bool JobController::CheckpointDamaged(const v1::RootCause& cause) const {
 // The newest checkpoint is given up for the one before when
 // - a rank found it damaged, its manifest or a shard,
 // - rank 0 died between the manifest's admission and its rename, so that the record is ahead of the
-//   disk and nothing has followed it, or
+//   disk, or
 // - the ranks agreed on everything else and then could not load it, such as for a missing shard.
 // Whatever else is wrong before the commit (no such folder, other data) is no checkpoint's fault.
+// Nothing begins from the start behind the user's back; but a job whose only checkpoint was never
+// written had none.
 bool JobController::DropUnusableCheckpoint(const v1::RootCause& cause) {
+  if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.checkpoints.empty()) return false;
+  const bool damaged = CheckpointDamaged(cause);
   const bool newest_unconfirmed =
-      !job_.record.has_commit_time() && !job_.checkpoints.empty() &&
-      job_.checkpoints.back().step() == job_.record.unconfirmed_checkpoint();
+      !job_.record.has_commit_time() && !IsConfirmed(job_.checkpoints.back().step());
   const bool not_loaded = job_.record.has_commit_time() && attempt().last_step() == 0;
-  if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.checkpoints.size() < 2 ||
-      !(newest_unconfirmed || not_loaded || CheckpointDamaged(cause))) {
-    return false;
-  }
-  effects_.dropped_checkpoints.push_back(job_.checkpoints.back().step());
-  Event("CHECKPOINT_DROPPED", v1::EVENT_SEVERITY_WARNING,
-        absl::StrCat("the checkpoint of step ", job().checkpoint().step(), " cannot be loaded (",
-                     cause.message(), "); going back to step ",
-                     job_.checkpoints[job_.checkpoints.size() - 2].step()))
-      .set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+  const bool usable = !(newest_unconfirmed || not_loaded || damaged);
+  const bool last_one = job_.checkpoints.size() == 1;
+  if (usable || (last_one && !(newest_unconfirmed && damaged))) return false;
+  const std::int64_t given_up = job_.checkpoints.back().step();
   job_.checkpoints.pop_back();
-  job_.record.clear_unconfirmed_checkpoint();
-  *job().mutable_checkpoint() = job_.checkpoints.back();
+  effects_.dropped_checkpoints.push_back(given_up);
+  auto& unconfirmed = *job_.record.mutable_unconfirmed_checkpoints();
+  unconfirmed.erase(std::remove(unconfirmed.begin(), unconfirmed.end(), given_up),
+                    unconfirmed.end());
+  Event("CHECKPOINT_DROPPED", v1::EVENT_SEVERITY_WARNING,
+        absl::StrCat("the checkpoint of step ", given_up, " cannot be loaded (", cause.message(),
+                     "); going back to ",
+                     last_one ? "where the job began, since no other was written"
+                              : absl::StrCat("step ", job_.checkpoints.back().step())))
+      .set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
+  if (last_one) {
+    job().clear_checkpoint();
+  } else {
+    *job().mutable_checkpoint() = job_.checkpoints.back();
+  }
   return true;
 }
 

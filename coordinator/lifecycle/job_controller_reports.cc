@@ -47,6 +47,10 @@ void JobController::OnRunning(int rank, const v1::RankRunning& running) {
   job_.progressed = now_.mono;
   effects_.job_changed = true;
   if (rank != 0) return;
+  // It was loaded.
+  if (running.first_step() == job().checkpoint().step() + 1) {
+    ConfirmCheckpoint(job().checkpoint().step());
+  }
   effects_.start = now_.mono - job_.placed;
   job_.first_step = running.first_step();
   attempt().set_first_step(running.first_step());
@@ -67,7 +71,6 @@ void JobController::OnStep(int rank, const v1::StepReport& report) {
   if (rank != 0) return;
   job_.progressed = now_.mono;
   job_.hang_reported = false;
-  job_.record.clear_unconfirmed_checkpoint();
   attempt().set_last_step(std::max(attempt().last_step(), metrics.step()));
   job_.families.assign(report.families().begin(), report.families().end());
 
@@ -122,42 +125,67 @@ void JobController::OnManifest(int rank, const v1::ManifestProposal& proposal) {
   checkpoint.set_epoch(job().epoch());
   if (!checkpoint.has_create_time()) *checkpoint.mutable_create_time() = ToTimestamp(now_.wall);
   if (checkpoint.world_size() == 0) checkpoint.set_world_size(job_.record.members_size());
+  // A proposal that is made again, since its verdict was lost, may be older than others.
   std::erase_if(job_.checkpoints,
                 [&](const v1::CheckpointInfo& old) { return old.step() == checkpoint.step(); });
-  job_.checkpoints.push_back(checkpoint);
+  job_.checkpoints.insert(
+      std::find_if(job_.checkpoints.begin(), job_.checkpoints.end(),
+                   [&](const auto& later) { return later.step() > checkpoint.step(); }),
+      checkpoint);
   effects_.checkpoints.push_back(checkpoint);
-  *job().mutable_checkpoint() = checkpoint;
-  job_.record.set_unconfirmed_checkpoint(checkpoint.step());
+  *job().mutable_checkpoint() = job_.checkpoints.back();
+  if (IsConfirmed(checkpoint.step())) {
+    job_.record.add_unconfirmed_checkpoints(checkpoint.step());
+  }
   Event("CHECKPOINT_PUBLISHED", v1::EVENT_SEVERITY_INFO,
         absl::StrCat("step ", checkpoint.step(), " at ", checkpoint.path()))
       .set_step(checkpoint.step());
-  KeepNewestCheckpoints();
   SendVerdict(rank, checkpoint.step(), true, "");
 }
 
+void JobController::OnPublished(int rank, const v1::CheckpointPublished& published) {
+  if (rank == 0) ConfirmCheckpoint(published.step());
+}
+
+bool JobController::IsConfirmed(std::int64_t step) const {
+  const auto& unconfirmed = job_.record.unconfirmed_checkpoints();
+  return std::find(unconfirmed.begin(), unconfirmed.end(), step) == unconfirmed.end();
+}
+
+void JobController::ConfirmCheckpoint(std::int64_t step) {
+  if (IsConfirmed(step)) return;
+  auto& unconfirmed = *job_.record.mutable_unconfirmed_checkpoints();
+  unconfirmed.erase(std::remove_if(unconfirmed.begin(), unconfirmed.end(),
+                                   [&](std::int64_t other) { return other <= step; }),
+                    unconfirmed.end());
+  effects_.job_changed = true;
+  KeepNewestCheckpoints();
+}
+
 // The list follows the same retention as rank 0 on disk: the newest N, every M-th step, the best
-// one.
+// one. Only those that are known to be on disk count. However many proposals waited for a verdict
+// and are admitted in one go, none of them pushes out what is there until it is there itself.
 void JobController::KeepNewestCheckpoints() {
   const v1::CheckpointSpec& spec = job().spec().spec().checkpoint();
   const int keep = spec.has_keep_last() ? spec.keep_last() : kDefaultKeepLast;
   if (keep == 0) return;
-  // A burst of admissions must not push out the only checkpoint that is on disk.
-  if (job_.backlog_until && now_.mono < *job_.backlog_until) return;
   const v1::CheckpointInfo* best = nullptr;
+  std::ptrdiff_t num_old = -keep;
   for (const v1::CheckpointInfo& checkpoint : job_.checkpoints) {
+    if (!IsConfirmed(checkpoint.step())) continue;
+    ++num_old;
     if (checkpoint.has_validation_loss() &&
         (best == nullptr || checkpoint.validation_loss() < best->validation_loss())) {
       best = &checkpoint;
     }
   }
   const std::int64_t best_step = spec.keep_best() && best != nullptr ? best->step() : -1;
-  const auto num_old = static_cast<std::ptrdiff_t>(job_.checkpoints.size()) - keep;
   std::vector<v1::CheckpointInfo> kept;
-  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(job_.checkpoints.size()); ++i) {
-    const v1::CheckpointInfo& checkpoint = job_.checkpoints[i];
+  for (const v1::CheckpointInfo& checkpoint : job_.checkpoints) {
     const bool every =
         spec.keep_every_steps() > 0 && checkpoint.step() % spec.keep_every_steps() == 0;
-    if (i >= num_old || every || checkpoint.step() == best_step) {
+    const bool old = IsConfirmed(checkpoint.step()) && num_old-- > 0;
+    if (!old || every || checkpoint.step() == best_step) {
       kept.push_back(checkpoint);
     } else {
       effects_.dropped_checkpoints.push_back(checkpoint.step());
@@ -182,7 +210,11 @@ void JobController::OnExited(int rank, const v1::RankExited& exited, absl::Time 
     return MaybeCloseEpoch();
   }
   effects_.detection = std::max(absl::ZeroDuration(), now_.wall - exit_time);
-  Fail({.cause = CauseOfExit(rank, exited), .origin = -1});
+  Blame blame{.cause = CauseOfExit(rank, exited)};
+  // Ranks stop themselves together, at the same step: the others are on their way, rank 0 perhaps
+  // with a checkpoint to publish.
+  if (exited.signal() == 0 && exited.exit_code() == 0) blame.mode = GentleStop();
+  Fail(std::move(blame));
 }
 
 void JobController::OnFailure(int rank, const v1::RankFailure& failure) {

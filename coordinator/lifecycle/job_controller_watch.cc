@@ -16,8 +16,6 @@ namespace {
 constexpr std::int64_t kDefaultJoinTimeoutSeconds = 120;
 // A kill that was not answered is repeated.
 constexpr absl::Duration kKillRepeat = absl::Seconds(10);
-// After the coordinator stood still: for so long what it is told may be of before.
-constexpr absl::Duration kBacklogPatience = absl::Seconds(10);
 
 }  // namespace
 
@@ -121,7 +119,6 @@ void JobController::OnStoodStill(absl::Duration pause) {
     live.idle_since.reset();
     live.pulse_outdated = live.pulse.has_value();
   }
-  job_.backlog_until = now_.mono + kBacklogPatience;
 }
 
 void JobController::CheckJoinDeadline() {

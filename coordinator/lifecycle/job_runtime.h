@@ -39,7 +39,7 @@ struct LiveRank {
 struct JobRuntime {
   records::JobRecord record;
   std::vector<v1::Attempt> attempts;
-  // Durable ones, oldest first.
+  // Admitted ones, by step.
   std::vector<v1::CheckpointInfo> checkpoints;
   std::int64_t last_log = 0;
   std::int64_t last_metric = 0;
@@ -51,9 +51,6 @@ struct JobRuntime {
   MonotonicTime progressed;
   std::optional<MonotonicTime> first_finish;
   std::int64_t first_step = 0;
-  // Until then proposals may come that waited while the coordinator stood still: many at once,
-  // before any of them can be on disk.
-  std::optional<MonotonicTime> backlog_until;
   bool hang_reported = false;
   bool linger_killed = false;
   std::vector<v1::FamilyVerdict> families;
@@ -91,6 +88,8 @@ struct Effects {
   std::vector<v1::StepMetrics> metrics;
   std::vector<std::pair<std::string, std::string>> rendezvous;
   bool rendezvous_cleared = false;
+  // For whoever called the verb: what it costs.
+  std::vector<std::string> warnings;
 
   // Workers came free, or the job wants to be placed.
   bool reschedule = false;

@@ -117,7 +117,10 @@ RetryDecision DecideRetry(const v1::FailurePolicy& policy, const FailureFacts& f
     return decision;
   }
   if (counts.no_progress() > max_no_progress) {
-    return Fail(facts, absl::StrCat("no progress in ", max_no_progress, " restarts in a row"));
+    return Fail(facts, max_no_progress == 0 ? "the spec allows no restart without progress "
+                                              "(failurePolicy.maxNoProgressRestarts is 0)"
+                                            : absl::StrCat("no progress in ", max_no_progress,
+                                                           " restarts in a row"));
   }
   // RESTART and EXCLUDE_WORKER by rule pay from the infrastructure budget whatever the cause.
   const bool user = failure_class == FailureClass::kUser && rule == nullptr;
@@ -128,8 +131,12 @@ RetryDecision DecideRetry(const v1::FailurePolicy& policy, const FailureFacts& f
                                                        : kDefaultInfrastructure);
   const std::string kind = user ? "user" : "infrastructure";
   if (used >= budget) {
-    return Fail(facts,
-                absl::StrCat("no ", kind, " restarts left (", used, " of ", budget, " used)"));
+    const std::string field =
+        absl::StrCat("failurePolicy.max", user ? "User" : "Infrastructure", "Restarts");
+    return Fail(facts, budget == 0 ? absl::StrCat("the spec allows no ", kind, " restarts (", field,
+                                                  " is 0)")
+                                   : absl::StrCat("no ", kind, " restarts left (", used, " of ",
+                                                  budget, " used, the limit is ", field, ")"));
   }
   if (user) {
     counts.set_user(used + 1);

@@ -25,7 +25,7 @@ bool IsValidWorkerName(const std::string& name) {
 }
 
 std::string WhyNotPlaceable(const WorkerEntry& entry) {
-  if (entry.liveness == Liveness::kLost) return "lost";
+  if (entry.liveness == Liveness::kLost) return entry.record.left() ? "stopped" : "lost";
   if (entry.liveness == Liveness::kSuspect || entry.sink == nullptr) return "not connected";
   if (entry.record.cordoned()) return "drained";
   if (!entry.unplaceable_reason.empty()) {
@@ -127,6 +127,7 @@ WorkerEntry& WorkerRegistry::Accept(const v1::WorkerHello& hello, std::shared_pt
   *entry.record.mutable_device() = hello.device();
   *entry.record.mutable_seen_time() = ToTimestamp(now.wall);
   entry.record.clear_lost_time();
+  entry.record.clear_left();
   entry.version = hello.version();
   entry.metrics_address = hello.metrics_address();
   entry.rank_address = hello.rank_address();
@@ -135,7 +136,6 @@ WorkerEntry& WorkerRegistry::Accept(const v1::WorkerHello& hello, std::shared_pt
   entry.session = ++last_session_;
   entry.facts = {.connected = true, .heard = now.mono, .disconnected = now.mono};
   entry.liveness = Liveness::kAlive;
-  entry.left = false;
   entry.connect_time = now.wall;
   entry.heartbeat_time = now.wall;
   entry.clock_offset =
@@ -166,7 +166,7 @@ ClusterView WorkerRegistry::View(MonotonicTime now, const TimingOptions& timing)
     worker.placeable = worker.why_not.empty();
     const bool gone =
         !entry.facts.connected && now - entry.facts.disconnected > timing.capacity_memory;
-    worker.capacity = !gone && !entry.record.cordoned() && !entry.left;
+    worker.capacity = !gone && !entry.record.cordoned() && !entry.record.left();
     if (entry.assigned) worker.held_by = JobName(entry.assigned->job);
   }
   return view;
@@ -177,7 +177,8 @@ DeviceMemory WorkerRegistry::KnownMemory(v1::DeviceType type) const {
   for (const auto& [id, entry] : entries_) {
     const v1::DeviceInfo& device = entry.record.device();
     const bool cuda = device.type() == v1::DEVICE_TYPE_CUDA;
-    if (entry.left || cuda != (type == v1::DEVICE_TYPE_CUDA) || device.memory_bytes() <= 0) {
+    if (entry.record.left() || cuda != (type == v1::DEVICE_TYPE_CUDA) ||
+        device.memory_bytes() <= 0) {
       continue;
     }
     memory.largest_first.push_back(device.memory_bytes());
@@ -211,7 +212,7 @@ v1::Worker DescribeWorker(const WorkerEntry& entry) {
     *worker.mutable_heartbeat_time() = ToTimestamp(entry.heartbeat_time);
   }
   if (entry.liveness == Liveness::kLost) {
-    worker.set_state(v1::WORKER_STATE_LOST);
+    worker.set_state(entry.record.left() ? v1::WORKER_STATE_LEFT : v1::WORKER_STATE_LOST);
   } else if (entry.liveness == Liveness::kSuspect) {
     worker.set_state(v1::WORKER_STATE_SUSPECT);
   } else if (!worker.unplaceable_reason().empty()) {

@@ -53,7 +53,6 @@ struct WorkerEntry {
   std::uint64_t session = 0;
   LivenessFacts facts;
   Liveness liveness = Liveness::kSuspect;
-  bool left = false;
   absl::Time connect_time;
   absl::Time heartbeat_time;
   // Its wall clock minus ours.

@@ -66,12 +66,15 @@ grpc::ServerUnaryReactor* ClusterServiceImpl::DrainWorker(Context* context,
     Finish(reactor, "DrainWorker", status);
     return reactor;
   }
-  coordinator_.DrainWorker(CallerOf(*context), WorkerIdFromName(request->name()),
-                           request->stop_ranks(), request->reason(),
-                           [this, reactor, response](absl::StatusOr<v1::Worker> worker) {
-                             if (worker.ok()) *response->mutable_worker() = std::move(*worker);
-                             Finish(reactor, "DrainWorker", worker.status());
-                           });
+  coordinator_.DrainWorker(
+      CallerOf(*context), WorkerIdFromName(request->name()), request->stop_ranks(),
+      request->reason(), [this, reactor, response](absl::StatusOr<Coordinator::WorkerReply> reply) {
+        if (reply.ok()) {
+          *response->mutable_worker() = std::move(reply->worker);
+          response->mutable_warnings()->Assign(reply->warnings.begin(), reply->warnings.end());
+        }
+        Finish(reactor, "DrainWorker", reply.status());
+      });
   return reactor;
 }
 
@@ -83,11 +86,12 @@ grpc::ServerUnaryReactor* ClusterServiceImpl::UncordonWorker(
     Finish(reactor, "UncordonWorker", status);
     return reactor;
   }
-  coordinator_.UncordonWorker(CallerOf(*context), WorkerIdFromName(request->name()),
-                              [this, reactor, response](absl::StatusOr<v1::Worker> worker) {
-                                if (worker.ok()) *response->mutable_worker() = std::move(*worker);
-                                Finish(reactor, "UncordonWorker", worker.status());
-                              });
+  coordinator_.UncordonWorker(
+      CallerOf(*context), WorkerIdFromName(request->name()),
+      [this, reactor, response](absl::StatusOr<Coordinator::WorkerReply> reply) {
+        if (reply.ok()) *response->mutable_worker() = std::move(reply->worker);
+        Finish(reactor, "UncordonWorker", reply.status());
+      });
   return reactor;
 }
 

@@ -84,9 +84,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::RunVerb(Context* context, const char* 
     return reactor;
   }
   verb(CallerOf(*context), JobIdFromName(request.name()),
-       [this, reactor, method, response](absl::StatusOr<v1::Job> job) {
-         if (job.ok()) *response->mutable_job() = std::move(*job);
-         Finish(reactor, method, job.status());
+       [this, reactor, method, response](absl::StatusOr<Coordinator::JobReply> reply) {
+         if (reply.ok()) {
+           *response->mutable_job() = std::move(reply->job);
+           if constexpr (requires { response->mutable_warnings(); }) {
+             response->mutable_warnings()->Assign(reply->warnings.begin(), reply->warnings.end());
+           }
+         }
+         Finish(reactor, method, reply.status());
        });
   return reactor;
 }

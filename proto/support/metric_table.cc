@@ -213,7 +213,7 @@ constexpr MetricDescriptor kTable[] = {
      "rendezvous)."},
     // Coordinator: workers and service.
     {"fsdp_workers", kGauge, kCoordinator, "workers", kByState,
-     "Known workers by state (ready, busy, suspect, lost, unplaceable)."},
+     "Known workers by state (ready, busy, suspect, lost, unplaceable, left)."},
     {"fsdp_worker_heartbeat_age_seconds", kGauge, kCoordinator, "seconds", kByWorker,
      "Time since the worker's last heartbeat; suspect at 5 s, lost at 10 s."},
     {"fsdp_worker_losses_total", kCounter, kCoordinator, "", kByReason,

@@ -261,6 +261,9 @@ void FakeWorker::Train(v1::StartRank start, std::uint64_t generation) {
     manifest.mutable_manifest()->mutable_checkpoint()->set_path(absl::StrCat("/ckpt/", step));
     Spool(std::move(manifest));
     if (!wait([&] { return verdict_step_ >= step; })) return;
+    v1::Report published = report();
+    published.mutable_published()->set_step(step);
+    Spool(std::move(published));
   }
   v1::RankExited exited;
   exited.set_finished(true);

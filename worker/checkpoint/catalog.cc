@@ -71,10 +71,16 @@ absl::StatusOr<CatalogEntry> FindNewestCheckpoint(BlobStore& store, const std::s
 }
 
 std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entries,
-                                         const RetentionPolicy& policy) {
+                                         const RetentionPolicy& policy,
+                                         const RetentionScope& scope) {
+  const auto given_up = [&](const CatalogEntry& entry) {
+    return entry.epoch < scope.epoch && entry.step > scope.resume_step;
+  };
   std::vector<const CatalogEntry*> published;
   for (const CatalogEntry& entry : entries) {
-    if (entry.manifest.has_value()) published.push_back(&entry);
+    // This epoch is over: another one decides now.
+    if (entry.epoch > scope.epoch) return {};
+    if (entry.manifest.has_value() && !given_up(entry)) published.push_back(&entry);
   }
   if (published.empty()) return {};
   std::set<const CatalogEntry*> kept = {published.back()};
@@ -97,19 +103,20 @@ std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entrie
   if (policy.keep_best && best != nullptr) kept.insert(best);
   std::vector<std::string> removed;
   const CatalogEntry& newest = *published.back();
+  const bool published_one = newest.epoch == scope.epoch;
   for (const CatalogEntry& entry : entries) {
     const bool left_over = !entry.manifest.has_value() &&
                            std::tie(entry.step, entry.epoch) < std::tie(newest.step, newest.epoch);
-    const bool old = entry.manifest.has_value() && kept.count(&entry) == 0;
-    if (left_over || old) removed.push_back(entry.path);
+    const bool old = entry.manifest.has_value() && kept.count(&entry) == 0 && !given_up(entry);
+    if (left_over || old || (published_one && given_up(entry))) removed.push_back(entry.path);
   }
   return removed;
 }
 
 absl::Status ApplyRetention(BlobStore& store, const std::string& root,
-                            const RetentionPolicy& policy) {
+                            const RetentionPolicy& policy, const RetentionScope& scope) {
   ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(store, root));
-  for (const std::string& path : DecideRetention(entries, policy)) {
+  for (const std::string& path : DecideRetention(entries, policy, scope)) {
     const absl::Status removed = store.Remove(absl::StrCat(path, "/", kManifestName));
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
     if (removed.ok()) RETURN_IF_ERROR(store.SyncDirectory(path));

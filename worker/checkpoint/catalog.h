@@ -38,15 +38,25 @@ struct RetentionPolicy {
   bool keep_best = false;  // the one with the lowest validation loss
 };
 
+// The epoch that retention acts for. What earlier ones saved after the step that it resumed from
+// was given up by the coordinator (damaged, or never admitted), whatever its manifest says.
+struct RetentionScope {
+  std::int64_t epoch = 0;
+  std::int64_t resume_step = 0;
+};
+
 // Paths to remove, decided from the list alone. The newest published one always stays; unpublished
-// folders of a step or epoch before the newest published one are left-overs and go.
+// folders of a step or epoch before the newest published one are left-overs and go. What was given
+// up counts for nothing, so that it pushes out no checkpoint that the coordinator knows, and goes
+// as soon as this epoch has published one. Nothing where a newer epoch has written.
 std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entries,
-                                         const RetentionPolicy& policy);
+                                         const RetentionPolicy& policy,
+                                         const RetentionScope& scope);
 
 // Lists, decides, removes (manifest first: a half-removed checkpoint does not exist). Rank 0 of the
 // live epoch only.
 absl::Status ApplyRetention(BlobStore& store, const std::string& root,
-                            const RetentionPolicy& policy);
+                            const RetentionPolicy& policy, const RetentionScope& scope);
 
 }  // namespace fsdp
 

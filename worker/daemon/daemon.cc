@@ -103,6 +103,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     const std::lock_guard<std::mutex> lock(mutex_);
     *heartbeat.mutable_device() = device_;
     heartbeat.set_unplaceable_reason(UnplaceableReason());
+    heartbeat.set_shutdown_reason(shutdown_reason_);
     return heartbeat;
   }
 
@@ -169,7 +170,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
       stop_reason_ = reason;
       {
         const std::lock_guard<std::mutex> lock(mutex_);
-        shutdown_reason_ = "the worker is shutting down: " + reason;
+        shutdown_reason_ = reason;
       }
       agent_.BeatNow();
       supervisor_->BeginShutdown(reason);
@@ -361,7 +362,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
 
   // With mutex_ held.
   std::string UnplaceableReason() const {
-    if (!shutdown_reason_.empty()) return shutdown_reason_;
+    if (!shutdown_reason_.empty()) return "the worker is shutting down: " + shutdown_reason_;
     return leftover_reason_.empty() ? device_reason_ : leftover_reason_;
   }
 

@@ -144,7 +144,7 @@ void Supervisor::Start(const v1::StartRank& start) {
     return;
   }
   if (num_shutdown_requests_ > 0) {
-    return ReportNeverStarted(start.key(), "the worker is shutting down");
+    return ReportNeverStarted(start.key(), shutdown_reason_, shutdown_reason_);
   }
   RememberEpoch(start.key());
   if (trainer_ == nullptr) return Launch(start);
@@ -196,11 +196,13 @@ void Supervisor::ReportNoLaunch(const v1::StartRank& start, const absl::Status& 
   effects_.report(std::move(exited));
 }
 
-void Supervisor::ReportNeverStarted(const v1::EpochKey& key, const std::string& reason) {
+void Supervisor::ReportNeverStarted(const v1::EpochKey& key, const std::string& reason,
+                                    const std::string& own_reason) {
   v1::Report exited;
   *exited.mutable_key() = key;
   *exited.mutable_time() = ToTimestamp(clock_.WallNow());
   exited.mutable_exited()->add_last_lines(absl::StrCat("never started: ", reason));
+  exited.mutable_exited()->set_worker_stop_reason(own_reason);
   effects_.report(std::move(exited));
 }
 
@@ -244,7 +246,7 @@ void Supervisor::HandleStale(const v1::StaleEpoch& stale) {
 
 void Supervisor::HandleStop(const v1::StopRank& stop) {
   if (next_start_ && SameKey(next_start_->key(), stop.key())) {
-    ReportNeverStarted(stop.key(), stop.reason());
+    ReportNeverStarted(stop.key(), stop.reason(), "");
     next_start_.reset();
     return;
   }
@@ -292,11 +294,13 @@ void Supervisor::Stop(v1::StopMode mode, const std::string& reason, absl::Durati
 
 void Supervisor::BeginShutdown(const std::string& reason) {
   const bool again = num_shutdown_requests_++ > 0;
+  if (!again) shutdown_reason_ = "the worker is shutting down: " + reason;
   if (next_start_) {
-    ReportNeverStarted(next_start_->key(), reason);
+    ReportNeverStarted(next_start_->key(), shutdown_reason_, shutdown_reason_);
     next_start_.reset();
   }
   if (trainer_ == nullptr) return;
+  if (!rank_->stop_requested) rank_->worker_stop_reason = shutdown_reason_;
   Stop(again ? v1::STOP_MODE_KILL : v1::STOP_MODE_CHECKPOINT, reason, GraceOf(rank_->start.job()));
 }
 

@@ -112,7 +112,9 @@ class Supervisor {
   void Start(const fsdp::v1::StartRank& start);
   void Launch(const fsdp::v1::StartRank& start);
   void ReportNoLaunch(const fsdp::v1::StartRank& start, const absl::Status& status);
-  void ReportNeverStarted(const fsdp::v1::EpochKey& key, const std::string& reason);
+  // `own_reason`: of the worker itself (RankExited.worker_stop_reason).
+  void ReportNeverStarted(const fsdp::v1::EpochKey& key, const std::string& reason,
+                          const std::string& own_reason);
   void HandleStop(const fsdp::v1::StopRank& stop);
   void Stop(fsdp::v1::StopMode mode, const std::string& reason, absl::Duration grace);
   void HandleDump(const fsdp::v1::DumpDiagnostics& dump);
@@ -161,6 +163,8 @@ class Supervisor {
   // Absent while connected. Before the first connection: since the start.
   std::optional<MonotonicTime> disconnected_since_;
   int num_shutdown_requests_ = 0;
+  // Empty until the first one.
+  std::string shutdown_reason_;
 };
 
 }  // namespace fsdp::daemon

@@ -45,6 +45,8 @@ struct Supervisor::Rank {
   std::optional<MonotonicTime> kill_time;
   // Its end was asked for: no failure when it comes by signal.
   bool stop_requested = false;
+  // Set where the worker asked, before anybody else.
+  std::string worker_stop_reason;
 };
 
 }  // namespace fsdp::daemon

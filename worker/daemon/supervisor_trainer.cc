@@ -79,6 +79,9 @@ void Supervisor::OnTrainerMessage(const v1::TrainerToDaemon& message) {
     case v1::TrainerToDaemon::kNotice:
       *report.mutable_notice() = message.notice();
       break;
+    case v1::TrainerToDaemon::kPublished:
+      *report.mutable_published() = message.published();
+      break;
     case v1::TrainerToDaemon::kCollectiveDump:
       *report.mutable_collective_dump() = message.collective_dump();
       break;
@@ -237,6 +240,7 @@ void Supervisor::OnTrainerExit(TrainerExit exit) {
   exited.set_exit_code(exit.exit_code);
   exited.set_signal(exit.signal);
   exited.set_signalled_by_worker(exit.signalled_by_us);
+  exited.set_worker_stop_reason(rank_->worker_stop_reason);
   for (std::string& line : rank_->last_lines) exited.add_last_lines(std::move(line));
   exited.set_last_step(rank_->last_step);
   if (rank_->done) {

@@ -189,7 +189,13 @@ absl::Status CheckpointManager::Settle(absl::Duration wait) {
 absl::Status CheckpointManager::Publish(const Proposal& proposal) {
   RETURN_IF_ERROR(PublishManifest(store_, proposal.directory, proposal.manifest));
   LOG_INFO("checkpoint of step %d published: %s", proposal.manifest.step, proposal.directory);
-  const absl::Status retained = ApplyRetention(store_, setup_.checkpoint_root, setup_.retention);
+  v1::TrainerToDaemon message;
+  message.mutable_published()->set_step(proposal.manifest.step);
+  RETURN_IF_ERROR(link_.Send(message));
+  const absl::Status retained =
+      ApplyRetention(store_, setup_.checkpoint_root, setup_.retention,
+                     {.epoch = proposal.manifest.epoch,
+                      .resume_step = setup_.assignment.has_resume() ? setup_.resume->step : 0});
   // What could not be removed costs disk, not the job.
   if (!retained.ok()) LOG_WARNING("old checkpoints stay: %s", std::string(retained.message()));
   return absl::OkStatus();

@@ -1,9 +1,8 @@
-// The pure decisions: state table, retry, liveness, hang rule, rendezvous, options. Placement has a
+// The pure decisions: state table, liveness, hang rule, rendezvous, options. Placement has a
 // test of its own.
 
 #include "coordinator/config/options.h"
 #include "coordinator/lifecycle/job_state.h"
-#include "coordinator/lifecycle/retry_policy.h"
 #include "coordinator/membership/hang_rule.h"
 #include "coordinator/membership/liveness.h"
 #include "coordinator/membership/worker_registry.h"
@@ -43,98 +42,6 @@ TEST(JobStateTest, AnIllegalTransitionIsRefusedAndChangesNothing) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("jobs/a is QUEUED"));
   EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
-}
-
-// --- retry
-
-FailureFacts Facts(v1::FailureCause cause) {
-  FailureFacts facts;
-  facts.cause.set_cause(cause);
-  return facts;
-}
-
-TEST(RetryPolicyTest, ASignalIsInfrastructureAndRestartsWithoutBackoffAfterProgress) {
-  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_DIED);
-  facts.progressed = true;
-  facts.restarts_since_progress = 5;
-  const RetryDecision decision = DecideRetry({}, facts);
-  EXPECT_TRUE(decision.restart);
-  EXPECT_EQ(decision.backoff, absl::ZeroDuration());
-  EXPECT_EQ(decision.counts.infrastructure(), 1);
-  EXPECT_EQ(decision.counts.no_progress(), 0);
-}
-
-TEST(RetryPolicyTest, BackoffDoublesToItsCap) {
-  v1::FailurePolicy policy;
-  policy.set_max_no_progress_restarts(1000);
-  policy.set_max_infrastructure_restarts(1000);
-  std::vector<double> waits;
-  for (const int restarts : {0, 1, 2, 3, 7, 8, 50}) {
-    FailureFacts facts = Facts(v1::FAILURE_CAUSE_WORKER_LOST);
-    facts.restarts_since_progress = restarts;
-    waits.push_back(absl::ToDoubleSeconds(DecideRetry(policy, facts).backoff));
-  }
-  EXPECT_THAT(waits, ElementsAre(0, 1, 2, 4, 64, 100, 100));
-}
-
-TEST(RetryPolicyTest, BudgetsEnd) {
-  FailureFacts user = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
-  EXPECT_FALSE(DecideRetry({}, user).restart);
-  FailureFacts infrastructure = Facts(v1::FAILURE_CAUSE_RANK_DIED);
-  infrastructure.progressed = true;
-  infrastructure.counts.set_infrastructure(10);
-  EXPECT_FALSE(DecideRetry({}, infrastructure).restart);
-  EXPECT_THAT(DecideRetry({}, infrastructure).reason, HasSubstr("10 of 10 used"));
-  FailureFacts stuck = Facts(v1::FAILURE_CAUSE_RANK_DIED);
-  stuck.counts.set_no_progress(3);
-  EXPECT_FALSE(DecideRetry({}, stuck).restart);
-  EXPECT_THAT(DecideRetry({}, stuck).reason, HasSubstr("no progress in 3 restarts"));
-}
-
-TEST(RetryPolicyTest, ExitCode93NeverRestartsWhateverTheRules) {
-  v1::FailurePolicy policy;
-  policy.add_rules()->set_action(v1::FAILURE_ACTION_RESTART_FREE);
-  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
-  facts.cause.set_exit_code(93);
-  EXPECT_FALSE(DecideRetry(policy, facts).restart);
-}
-
-TEST(RetryPolicyTest, TheFirstMatchingRuleDecides) {
-  v1::FailurePolicy policy;
-  v1::FailureRule& by_log = *policy.add_rules();
-  by_log.set_log_regex("CUDA error: (un)?correctable ECC");
-  by_log.set_action(v1::FAILURE_ACTION_EXCLUDE_WORKER);
-  v1::FailureRule& by_code = *policy.add_rules();
-  by_code.add_exit_codes(1);
-  by_code.set_action(v1::FAILURE_ACTION_FAIL);
-  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
-  facts.cause.set_exit_code(1);
-  EXPECT_FALSE(DecideRetry(policy, facts).restart);
-  facts.cause.add_last_lines("rank 3: CUDA error: uncorrectable ECC error");
-  const RetryDecision decision = DecideRetry(policy, facts);
-  EXPECT_TRUE(decision.restart);
-  EXPECT_TRUE(decision.exclude_worker);
-  EXPECT_THAT(decision.reason, HasSubstr("rules[0]"));
-}
-
-TEST(RetryPolicyTest, AllThatARuleGivesMustMatch) {
-  v1::FailureRule rule;
-  rule.add_signals(9);
-  rule.add_phases(v1::PHASE_CHECKPOINT);
-  FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_DIED);
-  facts.cause.set_signal(9);
-  EXPECT_FALSE(RuleMatches(rule, facts));
-  facts.phase = v1::PHASE_CHECKPOINT;
-  EXPECT_TRUE(RuleMatches(rule, facts));
-}
-
-TEST(RetryPolicyTest, ADrainIsFree) {
-  FailureFacts facts = Facts(v1::FAILURE_CAUSE_DRAINED);
-  facts.counts.set_infrastructure(10);
-  const RetryDecision decision = DecideRetry({}, facts);
-  EXPECT_TRUE(decision.restart);
-  EXPECT_EQ(decision.counts.free(), 1);
-  EXPECT_EQ(decision.counts.infrastructure(), 10);
 }
 
 // --- liveness

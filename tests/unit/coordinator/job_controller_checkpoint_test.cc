@@ -1,4 +1,6 @@
-// A job and its checkpoints: which are listed, which are given up, and what is left to train.
+// One job's checkpoints: which are listed, and which is gone back to when one cannot be loaded.
+
+#include <algorithm>
 
 #include "gmock/gmock.h"
 #include "tests/unit/coordinator/job_controller_fixture.h"
@@ -6,32 +8,82 @@
 namespace fsdp::coordinator {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// None of the proposals that waited is on disk yet when all are admitted.
+// Waiting for a coordinator that is away, several pile up: none of them is on disk yet when all are
+// admitted, however long that takes.
 TEST_F(JobControllerTest, ABacklogOfProposalsDoesNotPushOutTheCheckpointThatIsOnDisk) {
   Start(1);
-  Publish(10);
-  Step(11);
-  Pass(42);
-  Do([](JobController& controller) { controller.OnStoodStill(absl::Seconds(42)); });
+  Save(5);
+  Save(10);
+  // Steps that were trained meanwhile say nothing about manifests.
   for (const int step : {20, 30, 40}) {
     Publish(step);
     Step(step + 1);
+    Pass(60);
   }
+  EXPECT_TRUE(effects_.dropped_checkpoints.empty());
   Exit(0, 9);
   for (const int step : {40, 30, 20}) {
     EXPECT_EQ(job_.job().checkpoint().step(), step);
     FailToLoad("it has no manifest.json", true);
     EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   }
+  EXPECT_THAT(Listed(), ElementsAre(5, 10));
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
   EXPECT_EQ(job_.job().restarts().user(), 0);
-  // The list is the usual one again with the next proposal after the backlog.
-  Pass(11);
   Start(1);
-  for (const int step : {20, 30}) Publish(step);
-  EXPECT_EQ(job_.checkpoints.size(), 2u);
+  Publish(20);
+  EXPECT_THAT(Listed(), ElementsAre(5, 10, 20));
+  Written(20);
+  EXPECT_THAT(Listed(), ElementsAre(10, 20));
+  EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(5));
+}
+
+// Manifests are written in the order of steps: a later one vouches for those before it.
+TEST_F(JobControllerTest, ABacklogThatIsWrittenLeavesTheNewestOnes) {
+  Start(1);
+  Save(10);
+  for (const int step : {20, 30, 40}) Publish(step);
+  Written(20);
+  EXPECT_THAT(Listed(), ElementsAre(10, 20, 30, 40));
+  Written(40);
+  EXPECT_THAT(Listed(), ElementsAre(30, 40));
+}
+
+TEST_F(JobControllerTest, ACheckpointThatWasLoadedHasBeenWritten) {
+  Start(1);
+  for (const int step : {10, 20, 30}) Publish(step);
+  Exit(0, 9);
+  Start(1);
+  v1::RankRunning running;
+  running.set_first_step(31);
+  Do([&](JobController& controller) { controller.OnRunning(0, running); });
+  EXPECT_THAT(Listed(), ElementsAre(20, 30));
+}
+
+// The verdict on an older proposal was lost, so that it is made again: the newest stays the newest.
+TEST_F(JobControllerTest, AProposalThatIsMadeAgainIsNotTheNewest) {
+  Start(1);
+  Publish(10);
+  Publish(20);
+  Publish(10);
+  EXPECT_EQ(job_.job().checkpoint().step(), 20);
+  EXPECT_THAT(Listed(), ElementsAre(10, 20));
+}
+
+// The job has never had a checkpoint, and goes on as if none had been proposed.
+TEST_F(JobControllerTest, AnOnlyCheckpointThatWasNeverWrittenIsNoReasonToFail) {
+  Start(1);
+  Publish(10);
+  Exit(0, 9);
+  FailToLoad("it has no manifest.json", true);
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_FALSE(job_.job().has_checkpoint());
+  EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(10));
+  EXPECT_THAT(job_.job().reason(), HasSubstr("restart from the beginning"));
+  EXPECT_EQ(job_.job().restarts().user(), 0);
 }
 
 TEST_F(JobControllerTest, ACheckpointThatWasAdmittedButNeverRenamedIsGivenUp) {
@@ -53,20 +105,19 @@ TEST_F(JobControllerTest, ACheckpointThatWasAdmittedButNeverRenamedIsGivenUp) {
   Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
-  EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+  EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(20));
 }
 
 // Unlike a shard's, a manifest's damage shows before the epoch has agreed on anything.
 TEST_F(JobControllerTest, ADamagedManifestIsGivenUpBeforeTheCommit) {
   Start(1);
-  Publish(10);
-  Publish(20);
-  Step(21);  // the checkpoint of step 20 is confirmed
+  Save(10);
+  Save(20);
   Exit(0, 9);
   FailToLoad("/c/step-00000020.e00001/manifest.json: the checksum is of other bytes", true);
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
-  EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+  EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(20));
   EXPECT_EQ(job_.job().restarts().user(), 0);
   const auto dropped = std::find_if(effects_.events.begin(), effects_.events.end(),
                                     [](const auto& e) { return e.type() == "CHECKPOINT_DROPPED"; });
@@ -84,9 +135,8 @@ TEST_F(JobControllerTest, ADamagedManifestIsGivenUpBeforeTheCommit) {
 
 TEST_F(JobControllerTest, AFolderThatARankDoesNotSeeIsNoDamage) {
   Start(1);
-  Publish(10);
-  Publish(20);
-  Step(21);
+  Save(10);
+  Save(20);
   Exit(0, 9);
   FailToLoad("/c/step-00000020.e00001 is no checkpoint: it has no manifest.json", false);
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_FAILED);
@@ -96,8 +146,8 @@ TEST_F(JobControllerTest, AFolderThatARankDoesNotSeeIsNoDamage) {
 
 TEST_F(JobControllerTest, ADamagedNewestCheckpointIsGivenUpOnceItsEpochAgreedOnAllElse) {
   Start(1);
-  Publish(10);
-  Publish(20);
+  Save(10);
+  Save(20);
   Exit(0, 9);
   Start(1);  // joined and committed: step 20 is loaded now
   v1::RankFailure failure;
@@ -110,7 +160,7 @@ TEST_F(JobControllerTest, ADamagedNewestCheckpointIsGivenUpOnceItsEpochAgreedOnA
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
   EXPECT_EQ(job_.job().restarts().user(), 0);
-  EXPECT_THAT(effects_.dropped_checkpoints, ::testing::ElementsAre(20));
+  EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(20));
 }
 
 // `resumeFrom` a checkpoint of step 200 with maxSteps 100: the true step, the checkpoint's own
@@ -160,10 +210,8 @@ TEST_F(JobControllerTest, OnlyTheNewestCheckpointsAreListed) {
   spec().mutable_checkpoint()->set_keep_last(2);
   spec().mutable_checkpoint()->set_keep_every_steps(30);
   Start(1);
-  for (const int step : {10, 20, 30, 40, 50, 60}) Publish(step);
-  std::vector<std::int64_t> steps;
-  for (const v1::CheckpointInfo& info : job_.checkpoints) steps.push_back(info.step());
-  EXPECT_THAT(steps, ::testing::ElementsAre(30, 50, 60));
+  for (const int step : {10, 20, 30, 40, 50, 60}) Save(step);
+  EXPECT_THAT(Listed(), ElementsAre(30, 50, 60));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 #ifndef FSDPCTL_TESTS_UNIT_COORDINATOR_JOB_CONTROLLER_FIXTURE_H_
 #define FSDPCTL_TESTS_UNIT_COORDINATOR_JOB_CONTROLLER_FIXTURE_H_
 
-// One job's life with time as an argument.
+// One job under the test's control: events in, effects out, time as an argument.
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -51,6 +52,16 @@ class JobControllerTest : public ::testing::Test {
     exited.set_signalled_by_worker(signalled_by_worker);
     Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
   }
+  // As a rank ends whose worker is stopped: with the signal that ended the grace period, or by
+  // itself.
+  void StoppedByItsWorker(int rank, int signal = 0) {
+    v1::RankExited exited;
+    exited.set_signal(signal);
+    exited.set_signalled_by_worker(signal != 0);
+    exited.set_last_step(7);
+    exited.set_worker_stop_reason("the worker is shutting down: Terminated");
+    Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
+  }
   void LosePeer(int rank, int peer) {
     v1::RankFailure failure;
     failure.set_cause(v1::FAILURE_CAUSE_COMMUNICATION);
@@ -58,15 +69,31 @@ class JobControllerTest : public ::testing::Test {
     failure.set_peer(peer);
     Do([&](JobController& controller) { controller.OnFailure(rank, failure); });
   }
+  // Rank 0 proposes the checkpoint, and it is admitted.
   void Publish(std::int64_t step) {
     v1::ManifestProposal proposal;
     proposal.mutable_checkpoint()->set_step(step);
     Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
   }
+  // Rank 0 has written the manifest.
+  void Written(std::int64_t step) {
+    v1::CheckpointPublished published;
+    published.set_step(step);
+    Do([&](JobController& controller) { controller.OnPublished(0, published); });
+  }
+  void Save(std::int64_t step) {
+    Publish(step);
+    Written(step);
+  }
   void Step(std::int64_t step) {
     v1::StepReport report;
     report.mutable_metrics()->set_step(step);
     Do([&](JobController& controller) { controller.OnStep(0, report); });
+  }
+  std::vector<std::int64_t> Listed() const {
+    std::vector<std::int64_t> steps;
+    for (const v1::CheckpointInfo& info : job_.checkpoints) steps.push_back(info.step());
+    return steps;
   }
   // The next epoch's only rank does not get as far as joining. Effects stay of its exit.
   void FailToLoad(const std::string& message, bool damaged) {

@@ -250,14 +250,5 @@ TEST_F(JobControllerTest, ACancelWhileAFailedEpochEndsLeavesNoCause) {
   EXPECT_EQ(job_.job().reason(), "enough");
 }
 
-TEST_F(JobControllerTest, VerbsThatTheStateDoesNotAllowSaySo) {
-  Do([](JobController& controller) {
-    const absl::Status status = controller.Resume();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("jobs/a is QUEUED"));
-    EXPECT_EQ(controller.Restart("").code(), absl::StatusCode::kFailedPrecondition);
-  });
-}
-
 }  // namespace
 }  // namespace fsdp::coordinator

@@ -74,6 +74,18 @@ class MembershipTest : public ::testing::Test {
     }
   }
 
+  // As a daemon does that was stopped.
+  void Leave(const Coordinator::Session& session) {
+    v1::ConnectRequest message;
+    message.mutable_goodbye()->set_reason("Terminated");
+    ASSERT_TRUE(coordinator_->OnMessage(session, message).ok());
+    coordinator_->OnDisconnect(session);
+  }
+  v1::WorkerState StateOf(const std::string& name) {
+    const auto worker = coordinator_->GetWorker(WorkerId(name));
+    EXPECT_TRUE(worker.ok()) << worker.status();
+    return worker.ok() ? worker->state() : v1::WORKER_STATE_UNSPECIFIED;
+  }
   void Drain(const std::string& name) {
     coordinator_->DrainWorker({}, WorkerId(name), false, "broken fan", [](const auto& drained) {
       EXPECT_TRUE(drained.ok()) << drained.status();
@@ -116,6 +128,26 @@ TEST_F(MembershipTest, ALostWorkerIsForgottenAfterAnHourAndMayComeBack) {
 
   Connect("w0");
   EXPECT_EQ(Names(), "w0+ w1+ ");
+}
+
+// Nothing was lost: somebody stopped the daemon.
+TEST_F(MembershipTest, AWorkerThatWasStoppedHasLeft) {
+  const Coordinator::Session session = Connect("w0");
+  Leave(session);
+  EXPECT_EQ(StateOf("w0"), v1::WORKER_STATE_LEFT);
+  EXPECT_EQ(coordinator_->Stats().workers.at(v1::WORKER_STATE_LEFT), 1);
+  EXPECT_EQ(counters_.Value("fsdp_worker_losses_total", "stream_closed"), 0);
+  EXPECT_EQ(counters_.Value("fsdp_worker_losses_total", "silent"), 0);
+  // A restarted coordinator says so too, once it has waited for the worker.
+  StartCoordinator();
+  Pass(absl::Seconds(30));
+  EXPECT_EQ(StateOf("w0"), v1::WORKER_STATE_LEFT);
+  Connect("w0");
+  EXPECT_EQ(StateOf("w0"), v1::WORKER_STATE_READY);
+  // Forgotten like a lost one.
+  Leave(Connect("w1"));
+  Pass(absl::Hours(1) + absl::Seconds(10));
+  EXPECT_FALSE(coordinator_->GetWorker(WorkerId("w1")).ok());
 }
 
 TEST_F(MembershipTest, ARestartOfTheCoordinatorDoesNotBeginTheHourAnew) {

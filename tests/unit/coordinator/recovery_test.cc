@@ -316,6 +316,61 @@ TEST_F(RecoveryTest, DrainMovesTheJobToAnotherWorker) {
   EXPECT_EQ(job.ranks(1).worker(), "workers/w2");
 }
 
+TEST_F(RecoveryTest, TheEndOfADaemonMovesTheJobToAnotherWorker) {
+  const std::string name = RunToStepThree();
+  testing::FakeWorkerOptions worker;
+  worker.checkpoint_every = 2;
+  worker.host = "host-0";
+  AddWorker(worker);
+  v1::ConnectRequest request;
+  request.mutable_heartbeat()->set_shutdown_reason("Terminated");
+  request.mutable_heartbeat()->set_unplaceable_reason("the worker is shutting down: Terminated");
+  *request.mutable_heartbeat()->mutable_rank()->mutable_key() = workers_[1]->key();
+  workers_[1]->Send(request);
+  gate_.Open();
+  const v1::Job job = Succeeded(WaitForState(name, v1::JOB_STATE_SUCCEEDED));
+  EXPECT_EQ(job.restarts().free(), 1);
+  EXPECT_EQ(job.restarts().infrastructure(), 0);
+  EXPECT_EQ(job.attempts(0).cause(), v1::FAILURE_CAUSE_DRAINED);
+  EXPECT_EQ(job.ranks(1).worker(), "workers/w2");
+  EXPECT_EQ(server_->counters().Value("fsdp_job_restarts_total", "drained"), 1);
+}
+
+// The reply tells the caller, an event everybody else.
+TEST_F(RecoveryTest, AVerbThatLosesProgressWarnsInItsReply) {
+  gate_.AllowUpTo(3);
+  AddWorkers(1);
+  v1::TrainingJob spec = SmallJob(1, 6);
+  spec.mutable_spec()->clear_checkpoint();
+  const std::string name = Submit(spec);
+  WaitForStep(name, 3);
+  grpc::ClientContext restart_context;
+  v1::RestartJobRequest restart;
+  restart.set_name(name);
+  v1::RestartJobResponse restarted;
+  ASSERT_TRUE(jobs_->RestartJob(&restart_context, restart, &restarted).ok());
+  ASSERT_EQ(restarted.warnings_size(), 1);
+  EXPECT_THAT(restarted.warnings(0), HasSubstr("Set checkpoint.dir"));
+  WaitForJob(name, [](const v1::Job& job) {
+    return job.attempts_size() == 2 && job.attempts(1).last_step() == 3;
+  });
+  grpc::ClientContext drain_context;
+  v1::DrainWorkerRequest drain;
+  drain.set_name("workers/w0");
+  drain.set_stop_ranks(true);
+  v1::DrainWorkerResponse drained;
+  ASSERT_TRUE(cluster_->DrainWorker(&drain_context, drain, &drained).ok());
+  ASSERT_EQ(drained.warnings_size(), 1);
+  EXPECT_THAT(drained.warnings(0), HasSubstr("up to step 3"));
+  int events = 0;
+  for (const v1::JobEvent& event : Events(name)) {
+    if (event.type() != "PROGRESS_LOST") continue;
+    EXPECT_EQ(event.severity(), v1::EVENT_SEVERITY_WARNING);
+    ++events;
+  }
+  EXPECT_EQ(events, 2);
+}
+
 TEST_F(RecoveryTest, AWatcherThatResumesStillGetsTheFinalState) {
   const std::string name = RunToStepThree();
   gate_.Open();

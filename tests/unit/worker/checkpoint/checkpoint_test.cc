@@ -272,7 +272,7 @@ TEST_F(CheckpointTest, RetentionAfterAPowerCutNeverLosesTheNewest) {
       ASSERT_TRUE(Save(store, absl::StrCat(root, "/", StepDirectoryName(step, 1)), 1, step).ok());
     }
     store.FailAfter(cut);
-    completed = ApplyRetention(store, root, {.keep_last = 1}).ok();
+    completed = ApplyRetention(store, root, {.keep_last = 1}, {.epoch = 1}).ok();
     store.Crash();
     const auto newest = FindNewestCheckpoint(store, root);
     ASSERT_TRUE(newest.ok());
@@ -295,11 +295,12 @@ TEST_F(CheckpointTest, TheFinderPassesOverDamageAndSaysSo) {
   EXPECT_EQ(FindNewestCheckpoint(store_, "/nowhere").status().code(), absl::StatusCode::kNotFound);
 }
 
-CatalogEntry Entry(std::int64_t step, std::optional<double> loss, bool published = true) {
+CatalogEntry Entry(std::int64_t step, std::optional<double> loss, bool published = true,
+                   std::int64_t epoch = 1) {
   CatalogEntry entry;
-  entry.path = absl::StrCat("s", step);
+  entry.path = epoch == 1 ? absl::StrCat("s", step) : absl::StrCat("s", step, ".e", epoch);
   entry.step = step;
-  entry.epoch = 1;
+  entry.epoch = epoch;
   if (published) {
     entry.manifest.emplace();
     entry.manifest->validation_loss = loss;
@@ -307,19 +308,50 @@ CatalogEntry Entry(std::int64_t step, std::optional<double> loss, bool published
   return entry;
 }
 
+constexpr RetentionScope kOneEpoch = {.epoch = 1};
+
 TEST(Retention, KeepsLastEveryAndBest) {
   const std::vector<CatalogEntry> entries = {
       Entry(10, 3.0), Entry(20, 1.0), Entry(25, {}, false), Entry(30, 2.0),
       Entry(40, 2.5), Entry(50, {}),  Entry(60, {}, false)};
   // 25 was never published and is older than the newest; 60 may still be written.
-  EXPECT_THAT(DecideRetention(entries, {.keep_last = 2}),
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 2}, kOneEpoch),
               testing::ElementsAre("s10", "s20", "s25", "s30"));
-  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1, .keep_every_steps = 30}),
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1, .keep_every_steps = 30}, kOneEpoch),
               testing::ElementsAre("s10", "s20", "s25", "s40"));
-  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1, .keep_best = true}),
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1, .keep_best = true}, kOneEpoch),
               testing::ElementsAre("s10", "s25", "s30", "s40"));
-  EXPECT_THAT(DecideRetention(entries, {.keep_last = 0}), testing::ElementsAre("s25"));
-  EXPECT_TRUE(DecideRetention({Entry(1, {}, false)}, {.keep_last = 1}).empty());
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 0}, kOneEpoch), testing::ElementsAre("s25"));
+  EXPECT_TRUE(DecideRetention({Entry(1, {}, false)}, {.keep_last = 1}, kOneEpoch).empty());
+}
+
+// The coordinator gave step 40 up, for a damaged shard, and epoch 2 resumed from 20. Its manifest
+// is sound, but it is not the newest: what the coordinator knows must not go for it.
+TEST(Retention, WhatWasGivenUpPushesNothingOut) {
+  const RetentionScope scope = {.epoch = 2, .resume_step = 20};
+  const CatalogEntry given_up = Entry(40, 1.0);
+  EXPECT_TRUE(DecideRetention({Entry(20, 3.0), given_up}, {.keep_last = 1}, scope).empty());
+  EXPECT_THAT(
+      DecideRetention({Entry(20, 3.0), Entry(25, 2.0, true, 2), given_up}, {.keep_last = 1}, scope),
+      testing::ElementsAre("s20", "s40"));
+  EXPECT_THAT(DecideRetention({Entry(20, 3.0), Entry(25, 2.0, true, 2), given_up},
+                              {.keep_last = 1, .keep_best = true}, scope),
+              testing::ElementsAre("s20", "s40"));
+  // Proposed in this epoch and not admitted yet: it waits.
+  EXPECT_THAT(
+      DecideRetention({Entry(20, 3.0), Entry(25, 2.0, true, 2), Entry(30, {}, false, 2), given_up},
+                      {.keep_last = 2}, scope),
+      testing::ElementsAre("s40"));
+  // The same step again, after the first was given up.
+  EXPECT_THAT(
+      DecideRetention({Entry(20, 3.0), given_up, Entry(40, 1.0, true, 2)}, {.keep_last = 2}, scope),
+      testing::ElementsAre("s40"));
+}
+
+TEST(Retention, AnEpochThatIsOverRemovesNothing) {
+  EXPECT_TRUE(DecideRetention({Entry(10, {}), Entry(20, {}), Entry(25, {}, false, 2)},
+                              {.keep_last = 1}, {.epoch = 1})
+                  .empty());
 }
 
 // Puts the right checksum at the end of a compact manifest without one.

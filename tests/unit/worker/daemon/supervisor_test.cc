@@ -384,8 +384,28 @@ TEST_F(SupervisorTest, AShutdownSavesTheRankAndTakesNoOther) {
   EXPECT_TRUE(supervisor_->idle());
   Start(2);
   EXPECT_EQ(launched_.size(), 1u);
-  EXPECT_THAT(ReportsOf(v1::Report::kExited).back().exited().last_lines(0),
-              HasSubstr("shutting down"));
+  const std::vector<v1::Report> exits = ReportsOf(v1::Report::kExited);
+  EXPECT_THAT(exits.back().exited().last_lines(0), HasSubstr("shutting down"));
+  // The coordinator must not take either for a rank that stopped by itself.
+  for (const v1::Report& exit : exits) {
+    EXPECT_EQ(exit.exited().worker_stop_reason(), "the worker is shutting down: SIGTERM");
+  }
+}
+
+TEST_F(SupervisorTest, AStopThatTheCoordinatorAskedForFirstIsNotTheWorkers) {
+  StartRunning(1);
+  Stop(v1::STOP_MODE_CHECKPOINT, 10);
+  supervisor_->BeginShutdown("SIGTERM");
+  supervisor_->OnTrainerExit({});
+  EXPECT_EQ(ReportsOf(v1::Report::kExited).back().exited().worker_stop_reason(), "");
+}
+
+TEST_F(SupervisorTest, AManifestThatIsWrittenIsReported) {
+  StartRunning(1);
+  v1::TrainerToDaemon message;
+  message.mutable_published()->set_step(5);
+  supervisor_->OnTrainerMessage(message);
+  EXPECT_EQ(ReportsOf(v1::Report::kPublished).back().published().step(), 5);
 }
 
 TEST_F(SupervisorTest, ASecondShutdownRequestKills) {

@@ -149,6 +149,12 @@ TEST_F(TrainerTest, AVerdictThatComesLateDoesNotStopTraining) {
   ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
   EXPECT_EQ(epoch.links[0]->Steps().size(), 6U);
   EXPECT_EQ(Newest()->step, 6);
+  // The coordinator hears of each as soon as it is on disk.
+  std::vector<std::int64_t> published;
+  for (const auto& message : epoch.links[0]->Messages()) {
+    if (message.has_published()) published.push_back(message.published().step());
+  }
+  EXPECT_THAT(published, testing::ElementsAre(2, 4, 6));
 }
 
 TEST_F(TrainerTest, OldCheckpointsGo) {
@@ -162,6 +168,28 @@ TEST_F(TrainerTest, OldCheckpointsGo) {
   ASSERT_EQ(entries.size(), 2U);
   EXPECT_EQ(entries[0].step, 5);
   EXPECT_EQ(entries[1].step, 6);
+}
+
+// The coordinator went back to step 2: what was saved after that is no reason to remove what is
+// saved now.
+TEST_F(TrainerTest, CheckpointsThatWereGivenUpDoNotPushOutNewOnes) {
+  v1::TrainingJob job = JobWithCheckpoints(12);
+  job.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
+  job.mutable_spec()->mutable_checkpoint()->set_keep_last(0);
+  Epoch first(job);
+  first.Run();
+  job.mutable_spec()->mutable_checkpoint()->set_keep_last(1);
+  Epoch second(job);
+  second.number = 2;
+  second.resume = Root() + "/step-00000002.e00001";
+  second.links[0]->StopAfter(3, v1::STOP_MODE_CHECKPOINT);
+  second.Run();
+  ASSERT_TRUE(second.results[0].ok()) << second.results[0].status();
+  ASSERT_LT(second.done().checkpoint_step(), 12);
+  const auto entries = ListCheckpoints(BlobStore::Posix(), Root()).value();
+  ASSERT_EQ(entries.size(), 1U);
+  EXPECT_EQ(entries[0].step, second.done().checkpoint_step());
+  EXPECT_EQ(entries[0].epoch, 2);
 }
 
 TEST_F(TrainerTest, ADamagedCheckpointIsACheckpointFailureThatNamesTheFile) {
