@@ -62,11 +62,12 @@ class GrpcClient final : public Client {
     return JobOf(connection_.Call(*jobs_, &JobStub::CancelJob, request, true));
   }
 
-  absl::StatusOr<v1::Job> SuspendJob(const std::string& job, const std::string& reason) override {
+  absl::StatusOr<v1::SuspendJobResponse> SuspendJob(const std::string& job,
+                                                    const std::string& reason) override {
     v1::SuspendJobRequest request;
     request.set_name(JobName(job));
     request.set_reason(reason);
-    return JobOf(connection_.Call(*jobs_, &JobStub::SuspendJob, request, false));
+    return connection_.Call(*jobs_, &JobStub::SuspendJob, request, false);
   }
 
   absl::StatusOr<v1::Job> ResumeJob(const std::string& job) override {
@@ -75,11 +76,12 @@ class GrpcClient final : public Client {
     return JobOf(connection_.Call(*jobs_, &JobStub::ResumeJob, request, false));
   }
 
-  absl::StatusOr<v1::Job> RestartJob(const std::string& job, const std::string& reason) override {
+  absl::StatusOr<v1::RestartJobResponse> RestartJob(const std::string& job,
+                                                    const std::string& reason) override {
     v1::RestartJobRequest request;
     request.set_name(JobName(job));
     request.set_reason(reason);
-    return JobOf(connection_.Call(*jobs_, &JobStub::RestartJob, request, false));
+    return connection_.Call(*jobs_, &JobStub::RestartJob, request, false);
   }
 
   absl::Status DeleteJob(const std::string& job) override {
@@ -121,15 +123,13 @@ class GrpcClient final : public Client {
     return workers;
   }
 
-  absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker, bool stop_ranks,
-                                         const std::string& reason) override {
+  absl::StatusOr<v1::DrainWorkerResponse> DrainWorker(const std::string& worker, bool stop_ranks,
+                                                      const std::string& reason) override {
     v1::DrainWorkerRequest request;
     request.set_name(WorkerName(worker));
     request.set_stop_ranks(stop_ranks);
     request.set_reason(reason);
-    ASSIGN_OR_RETURN(v1::DrainWorkerResponse response,
-                     connection_.Call(*cluster_, &ClusterStub::DrainWorker, request, true));
-    return std::move(*response.mutable_worker());
+    return connection_.Call(*cluster_, &ClusterStub::DrainWorker, request, true);
   }
 
   absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker) override {

@@ -88,17 +88,20 @@ class Client {
   virtual absl::StatusOr<std::vector<v1::Job>> ListJobs(v1::ListJobsRequest filter, int limit) = 0;
   virtual absl::StatusOr<v1::Job> CancelJob(const std::string& job, const std::string& reason) = 0;
   // The next four are not repeated once sent: a lost answer is an error to look into.
-  virtual absl::StatusOr<v1::Job> SuspendJob(const std::string& job, const std::string& reason) = 0;
+  virtual absl::StatusOr<v1::SuspendJobResponse> SuspendJob(const std::string& job,
+                                                            const std::string& reason) = 0;
   virtual absl::StatusOr<v1::Job> ResumeJob(const std::string& job) = 0;
-  virtual absl::StatusOr<v1::Job> RestartJob(const std::string& job, const std::string& reason) = 0;
+  virtual absl::StatusOr<v1::RestartJobResponse> RestartJob(const std::string& job,
+                                                            const std::string& reason) = 0;
   virtual absl::Status DeleteJob(const std::string& job) = 0;
   virtual absl::StatusOr<v1::Plan> PlanJob(const v1::TrainingJob& job) = 0;
   virtual absl::StatusOr<std::vector<v1::CheckpointInfo>> ListCheckpoints(
       const std::string& job) = 0;
 
   virtual absl::StatusOr<std::vector<v1::Worker>> ListWorkers() = 0;
-  virtual absl::StatusOr<v1::Worker> DrainWorker(const std::string& worker, bool stop_ranks,
-                                                 const std::string& reason) = 0;
+  virtual absl::StatusOr<v1::DrainWorkerResponse> DrainWorker(const std::string& worker,
+                                                              bool stop_ranks,
+                                                              const std::string& reason) = 0;
   virtual absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker) = 0;
   virtual absl::StatusOr<v1::GetClusterResponse> GetCluster() = 0;
 

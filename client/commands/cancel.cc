@@ -27,14 +27,14 @@ int Run(CommandRun& run) {
 Command CancelCommand() {
   Command command;
   command.name = "cancel";
-  command.summary = "Stop jobs for good";
+  command.summary = "Stop jobs";
   command.arguments = "JOB...";
   command.argument_kind = ArgumentKind::kJob;
   command.min_arguments = 1;
   command.max_arguments = -1;
   command.description =
-      "Trainers get SIGTERM and the spec's grace period. Cancelling a cancelled job is no error.\n"
-      "The exit code tells whether the request was accepted.";
+      "Trainers get SIGTERM and the spec's grace period. Cancelling a cancelled job is no error;\n"
+      "fsdpctl restart starts one again. The exit code tells whether the request was accepted.";
   command.flags = {ReasonFlag("Shown in the job"),
                    {.name = "wait", .short_name = 'w', .help = "Until the job has stopped"},
                    OutputFlag({"table", "json", "yaml", "name"})};

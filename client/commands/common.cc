@@ -150,6 +150,13 @@ int ForEachJob(CommandRun& run,
   });
 }
 
+void PrintWarnings(CommandRun& run,
+                   const google::protobuf::RepeatedPtrField<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    run.err() << run.err_style().Yellow("warning:") << " " << Printable(warning) << "\n";
+  }
+}
+
 std::function<void(const absl::Status&)> ReconnectNote(CommandRun& run) {
   return [&run](const absl::Status& status) {
     run.err() << run.err_style().Yellow("connection lost, trying to resume") << " for "

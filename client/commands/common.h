@@ -56,6 +56,10 @@ int ForEachJob(CommandRun& run,
 absl::StatusOr<v1::Job> FollowJob(CommandRun& run, Client& client, const std::string& job,
                                   absl::Time deadline);
 
+// What a reply warns of, on standard error: standard output stays free for -o.
+void PrintWarnings(CommandRun& run,
+                   const google::protobuf::RepeatedPtrField<std::string>& warnings);
+
 // Told when a stream lost its coordinator: a note on standard error.
 std::function<void(const absl::Status&)> ReconnectNote(CommandRun& run);
 

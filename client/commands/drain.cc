@@ -10,11 +10,13 @@ namespace {
 int Run(CommandRun& run) {
   return ForEachArgument(run, [&run](Client& client, const std::string& name) {
     const bool stop_ranks = run.flags().GetBool("stop-ranks");
-    const auto worker = client.DrainWorker(name, stop_ranks, run.flags().GetString("reason"));
-    if (!worker.ok()) return worker.status();
-    run.out() << "worker " << IdOf(worker->name()) << ": cordoned";
-    if (!worker->job().empty()) {
-      run.out() << ", runs rank " << worker->rank() << " of " << IdOf(worker->job());
+    const auto response = client.DrainWorker(name, stop_ranks, run.flags().GetString("reason"));
+    if (!response.ok()) return response.status();
+    PrintWarnings(run, response->warnings());
+    const v1::Worker& worker = response->worker();
+    run.out() << "worker " << IdOf(worker.name()) << ": cordoned";
+    if (!worker.job().empty()) {
+      run.out() << ", runs rank " << worker.rank() << " of " << IdOf(worker.job());
       if (!stop_ranks) run.out() << " to its end";
     }
     run.out() << "\n";

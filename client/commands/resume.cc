@@ -20,7 +20,9 @@ Command ResumeCommand() {
   command.min_arguments = 1;
   command.max_arguments = -1;
   command.flags = {OutputFlag({"table", "json", "yaml", "name"})};
-  command.description = "They go on from their last checkpoint.";
+  command.description =
+      "Takes fsdpctl suspend back: the jobs go on from their last checkpoint, under the same\n"
+      "budgets. Jobs that have ended (FAILED, CANCELLED) are started again by fsdpctl restart.";
   command.examples = {{"fsdpctl resume my-job-1a2b3c4d", "go on from the checkpoint"}};
   command.run = Run;
   return command;

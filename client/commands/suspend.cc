@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 
@@ -5,8 +7,11 @@ namespace fsdp {
 namespace {
 
 int Run(CommandRun& run) {
-  return ForEachJob(run, [&run](Client& client, const std::string& job) {
-    return client.SuspendJob(job, run.flags().GetString("reason"));
+  return ForEachJob(run, [&run](Client& client, const std::string& job) -> absl::StatusOr<v1::Job> {
+    auto response = client.SuspendJob(job, run.flags().GetString("reason"));
+    if (!response.ok()) return response.status();
+    PrintWarnings(run, response->warnings());
+    return std::move(*response->mutable_job());
   });
 }
 
@@ -22,8 +27,8 @@ Command SuspendCommand() {
   command.max_arguments = -1;
   command.flags = {ReasonFlag("Shown in the job"), OutputFlag({"table", "json", "yaml", "name"})};
   command.description =
-      "The job checkpoints (when its spec has a directory), frees its workers and stays SUSPENDED\n"
-      "until fsdpctl resume.";
+      "The job checkpoints, frees its workers and stays SUSPENDED until fsdpctl resume. Without\n"
+      "checkpoint.dir in its spec what it has trained is lost, and a warning says so.";
   command.examples = {
       {"fsdpctl suspend my-job-1a2b3c4d --reason \"make room\"", "free its devices for now"}};
   command.run = Run;

@@ -64,7 +64,16 @@ Outcome WatchUntil(Client& client, const std::string& name, const Goal& goal,
   return outcome;
 }
 
-ExitCode Report(CommandRun& run, const std::string& name, const Outcome& outcome) {
+// The job has ended in another state than the one waited for.
+ExitCode ReportNeverReached(CommandRun& run, const Goal& goal, const v1::Job& job) {
+  run.err() << "job " << IdOf(job.name()) << ": has ended as " << EnumText(job.state())
+            << ", so it does not become " << EnumText(goal.state) << " any more\n";
+  const ExitCode code = ExitCodeForJob(job.state());
+  return code == ExitCode::kOk ? ExitCode::kJobNotFinished : code;
+}
+
+ExitCode Report(CommandRun& run, const std::string& name, const Goal& goal,
+                const Outcome& outcome) {
   if (!outcome.status.ok()) {
     // Time is over or Ctrl-C while the job is known: not finished, rather than unreachable.
     const bool over = outcome.status.code() == absl::StatusCode::kDeadlineExceeded ||
@@ -81,8 +90,8 @@ ExitCode Report(CommandRun& run, const std::string& name, const Outcome& outcome
   if (outcome.job.state() == v1::JOB_STATE_FAILED && RootCauseIsCurrent(outcome.job)) {
     run.err() << "  " << run.err_style().Red(RootCauseText(outcome.job.root_cause())) << "\n";
   }
-  return outcome.reached && !IsFinished(outcome.job.state()) ? ExitCode::kOk
-                                                             : ExitCodeForJob(outcome.job.state());
+  if (goal.state == v1::JOB_STATE_UNSPECIFIED) return ExitCodeForJob(outcome.job.state());
+  return outcome.reached ? ExitCode::kOk : ReportNeverReached(run, goal, outcome.job);
 }
 
 // Several at once: a state that passes quickly is seen in each of them.
@@ -129,12 +138,12 @@ int Run(CommandRun& run) {
     } else if (!absl::IsUnavailable(job.status())) {
       if (const auto now = (*client)->GetJob(names[0]); now.ok()) outcome.job = *now;
     }
-    return ToInt(Report(run, names[0], outcome));
+    return ToInt(Report(run, names[0], goal, outcome));
   }
   ExitCode worst = ExitCode::kOk;
   const auto outcomes = WatchAll(run, **client, names, goal);
   for (std::size_t i = 0; i < names.size(); ++i) {
-    worst = Worse(worst, Report(run, names[i], outcomes[i]));
+    worst = Worse(worst, Report(run, names[i], goal, outcomes[i]));
   }
   return ToInt(worst);
 }
@@ -150,12 +159,11 @@ Command WaitCommand() {
   command.min_arguments = 1;
   command.max_arguments = -1;
   command.description =
-      "Without --for: until every job is finished. Exit code 0 when all succeeded (or reached the\n"
-      "state), 100 when one failed, 103 when one was cancelled, 101 when the time is over. A "
-      "restart\n"
-      "of the coordinator does not end the waiting; one that is not back within --reconnect does, "
-      "with\n"
-      "exit code 4.";
+      "Without --for: until every job is finished. Exit code 0 when all succeeded, 100 when one\n"
+      "failed, 103 when one was cancelled, 101 when the time is over. With --for: 0 when all\n"
+      "reached the state; a job that ends in another gives 100 or 103 as above, or 101 when it\n"
+      "succeeded. A restart of the coordinator does not end the waiting; one that is not back\n"
+      "within --reconnect does, with exit code 4.";
   command.flags = {{.name = "for",
                     .kind = FlagKind::kString,
                     .value_name = "state=STATE",

@@ -1,11 +1,13 @@
 #include "coordinator/rpc/job_streams.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
+#include "coordinator/schedule/gang_scheduler.h"
 #include "coordinator/store/resource_names.h"
 
 namespace fsdp::coordinator {
@@ -119,12 +121,34 @@ class MetricStream : public JobStream<v1::StreamMetricsResponse> {
   const bool follow_;
 };
 
+// A filter that no line of the job can match is a slip, not an empty log.
+absl::Status CheckLogFilter(const v1::StreamLogsRequest& request, const v1::Job& job) {
+  const Demand demand = DemandOf(job.spec().spec().resources());
+  const std::int64_t world = std::max<std::int64_t>(job.ranks_size(), demand.world_size());
+  if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
+    return BadField(
+        "rank", absl::StrCat(request.rank()),
+        absl::StrCat(request.rank(), ": ", job.name(), " has ",
+                     world == 1 ? "rank 0 alone" : absl::StrCat("ranks 0..", world - 1)));
+  }
+  const bool may_come = request.follow() && !IsTerminal(job.state());
+  if (request.attempt() < 0 || (request.attempt() > job.attempt() && !may_come)) {
+    return BadField("attempt", absl::StrCat(request.attempt()),
+                    absl::StrCat(request.attempt(), ": ", job.name(), " has ",
+                                 job.attempt() == 0   ? "none yet"
+                                 : job.attempt() == 1 ? "attempt 1 alone"
+                                                      : absl::StrCat("attempts 1..", job.attempt()),
+                                 "; 0 is all"));
+  }
+  return absl::OkStatus();
+}
+
 class LogLineStream : public JobStream<v1::StreamLogsResponse> {
  public:
   LogLineStream(const StreamContext& context, const v1::StreamLogsRequest& request)
       : JobStream(context, JobIdFromName(request.name())),
-        tail_(request.tail()),
-        follow_(request.follow()) {
+        request_(request),
+        tail_(request.tail()) {
     query_.job = job_;
     query_.after = request.after_offset();
     if (request.has_rank()) query_.rank = request.rank();
@@ -135,8 +159,8 @@ class LogLineStream : public JobStream<v1::StreamLogsResponse> {
  private:
   PullStep Next(v1::StreamLogsResponse* response, absl::Status* status) override {
     const JobSnapshot job = directory_.Find(job_);
-    if (job == nullptr) *status = NoSuchJob(job_.value());
-    if (job == nullptr) return PullStep::kDone;
+    *status = job == nullptr ? NoSuchJob(job_.value()) : CheckLogFilter(request_, *job);
+    if (!status->ok()) return PullStep::kDone;
     if (tail_ > 0) {
       auto after = store_.FindLogTail(query_, std::exchange(tail_, 0));
       if (!after.ok()) *status = WithInfo(after.status(), "STORE_FAILED");
@@ -150,7 +174,8 @@ class LogLineStream : public JobStream<v1::StreamLogsResponse> {
       const bool end = page->next_after == query_.after;
       Fill(std::move(*page), response);
       if (response->entries_size() > 0) return PullStep::kMessage;
-      if (end) return follow_ && !IsTerminal(job->state()) ? PullStep::kWait : PullStep::kDone;
+      if (end)
+        return request_.follow() && !IsTerminal(job->state()) ? PullStep::kWait : PullStep::kDone;
     }
     // Nothing matched for long: tell the reader how far it is.
     return PullStep::kMessage;
@@ -171,8 +196,8 @@ class LogLineStream : public JobStream<v1::StreamLogsResponse> {
   }
 
   LogQuery query_;
+  const v1::StreamLogsRequest request_;
   std::int64_t tail_;
-  const bool follow_;
 };
 
 template <typename Stream, typename Request>

@@ -62,6 +62,13 @@ class ServiceTest(unittest.TestCase):
             self.assertTrue(all(int(r["memoryPeakBytes"]) > 0 for r in job["ranks"]))
             logs = c.ctl("logs", name).stdout
             self.assertIn("Step | Loss | Peak memory per rank", logs)
+            # What cannot come any more, or was never there, is no success and no empty answer.
+            late = c.ctl("wait", name, "--for", "state=RUNNING", check=False)
+            self.assertEqual(late.returncode, 101, late.stdout + late.stderr)
+            self.assertIn("has ended as SUCCEEDED, so it does not become RUNNING any more", late.stderr)
+            nobody = c.ctl("logs", name, "--rank", "9", check=False)
+            self.assertEqual((nobody.returncode, nobody.stdout), (2, ""), nobody.stderr)
+            self.assertIn("has ranks 0..1", nobody.stderr)
 
     def test_exit_code_follows_the_job(self):
         c = self.cluster
@@ -92,6 +99,30 @@ class ServiceTest(unittest.TestCase):
             c.ctl("delete", name)
             self.assertEqual(c.ctl("get", name, check=False).returncode, 102)
 
+    def test_a_verb_that_loses_progress_says_so(self):
+        c = self.cluster
+        name = c.submit(tiny_job(name="careless", ranks=2, steps=100000, train={"globalBatch": 64}))
+        self.addCleanup(c.ctl, "cancel", name, check=False)
+        c.wait_step(name, 3)
+        suspended = c.ctl("suspend", name)
+        self.assertIn("warning:", suspended.stderr)
+        self.assertIn("Set checkpoint.dir", suspended.stderr)
+        c.wait_state(name, "SUSPENDED")
+        lost = [e for e in c.events(name) if e["type"] == "PROGRESS_LOST"]
+        self.assertEqual([e["severity"] for e in lost], ["WARNING"])
+        # Resume takes a suspend back; restart is for what runs or has ended without success.
+        refused = c.ctl("restart", name, check=False)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("it cannot be restarted; resume it", refused.stderr)
+        c.ctl("resume", name)
+        c.wait_state(name, "RUNNING")
+        c.ctl("cancel", "--wait", name)
+        refused = c.ctl("resume", name, check=False)
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertIn("restart this one", refused.stderr)
+        late = c.ctl("wait", name, "--for", "state=SUSPENDED", check=False)
+        self.assertEqual(late.returncode, 103, late.stdout + late.stderr)
+
     def test_restart_of_a_cancelled_job_goes_on_from_its_checkpoint(self):
         c = self.cluster
         with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +151,8 @@ class ServiceTest(unittest.TestCase):
             name = c.submit(tiny_job(name="mended", steps=3, model={"vocabSize": 256},
                                      data={"source": "text", "path": str(text)}))
             c.wait_state(name, "FAILED")
+            self.assertIn("the spec allows no user restarts (failurePolicy.maxUserRestarts is 0)",
+                          c.job(name)["reason"])
             text.write_text("all work and no play makes jack a dull boy\n" * 100)
             c.ctl("restart", name)
             self.assertEqual(c.ctl("wait", name, check=False).returncode, 0)

@@ -175,11 +175,35 @@ TEST_F(StreamsTest, WaitingForACoordinatorThatStaysAwayEndsWithFour) {
 TEST_F(StreamsTest, WaitReachesAState) {
   EXPECT_EQ(Run({"wait", "a-00000001", "--for", "state=RUNNING"}).exit_code, 0);
   runner_.service.SetState(kJob, v1::JOB_STATE_FAILED);
-  EXPECT_EQ(Run({"wait", "a-00000001", "--for", "state=RUNNING"}).exit_code, 100);
+  EXPECT_EQ(Run({"wait", "a-00000001", "--for", "state=FAILED"}).exit_code, 0);
   EXPECT_EQ(Run({"wait", "a-00000001"}).exit_code, 100);
   const CliResult bad = Run({"wait", "a-00000001", "--for", "state=RUNING"});
   EXPECT_EQ(bad.exit_code, 2);
   EXPECT_THAT(bad.err, HasSubstr("did you mean RUNNING?"));
+}
+
+TEST_F(StreamsTest, WaitForAStateThatCannotComeAnyMoreFailsAndSaysSo) {
+  const struct {
+    v1::JobState ended;
+    const char* wanted;
+    int exit_code;
+  } cases[] = {{v1::JOB_STATE_SUCCEEDED, "RUNNING", 101},
+               {v1::JOB_STATE_SUCCEEDED, "CANCELLED", 101},
+               {v1::JOB_STATE_FAILED, "RUNNING", 100},
+               {v1::JOB_STATE_CANCELLED, "SUCCEEDED", 103}};
+  for (const auto& one : cases) {
+    runner_.service.SetState(kJob, one.ended);
+    const CliResult result =
+        Run({"wait", "a-00000001", "--for", std::string("state=") + one.wanted});
+    EXPECT_EQ(result.exit_code, one.exit_code);
+    EXPECT_THAT(result.err, HasSubstr(std::string("so it does not become ") + one.wanted));
+  }
+  // The worst of several.
+  v1::Job other = CliRunner::ExampleJob(v1::JOB_STATE_RUNNING);
+  other.set_name("jobs/b-00000002");
+  runner_.service.PutJob(other);
+  runner_.service.SetState(kJob, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Run({"wait", "b-00000002", "a-00000001", "--for", "state=RUNNING"}).exit_code, 101);
 }
 
 TEST_F(StreamsTest, WaitRunsOutOfTime) {

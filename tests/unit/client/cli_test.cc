@@ -205,6 +205,24 @@ TEST_F(CliTest, StateVerbsPrintTheNewState) {
   EXPECT_EQ(Run({"delete", kJob}).exit_code, 102);
 }
 
+// On standard error, so that what programs read stays what it was.
+TEST_F(CliTest, WhatAVerbCostsIsAWarning) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  v1::Worker worker;
+  worker.set_name("workers/host-0");
+  runner_.service.PutWorker(worker);
+  runner_.service.Warn("what it has trained is lost\x1b[2J");
+  for (const auto& line : std::vector<std::vector<std::string>>{
+           {"suspend", kJob}, {"restart", kJob}, {"drain", "host-0", "--stop-ranks"}}) {
+    const CliResult result = Run(line);
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr("warning: what it has trained is lost"));
+    EXPECT_THAT(result.err, Not(HasSubstr("\x1b")));
+    EXPECT_THAT(result.out, Not(HasSubstr("lost")));
+  }
+  EXPECT_EQ(Run({"suspend", kJob, "-o", "name"}).out, "a-00000001\n");
+}
+
 TEST_F(CliTest, Workers) {
   EXPECT_THAT(Run({"workers"}).err, HasSubstr("fsdp-worker --coordinator"));
   v1::Worker worker;

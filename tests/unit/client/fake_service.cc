@@ -263,6 +263,17 @@ grpc::Status FakeService::Move(const std::string& call, const std::string& name,
   });
 }
 
+void FakeService::Warn(const std::string& warning) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  warning_ = warning;
+}
+
+template <typename Response>
+void FakeService::AddWarning(Response* response) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!warning_.empty()) response->add_warnings(warning_);
+}
+
 grpc::Status FakeService::CancelJob(Context, const v1::CancelJobRequest* request,
                                     v1::CancelJobResponse* response) {
   return Move("CancelJob", request->name(), v1::JOB_STATE_CANCELLED, request->reason(),
@@ -271,6 +282,7 @@ grpc::Status FakeService::CancelJob(Context, const v1::CancelJobRequest* request
 
 grpc::Status FakeService::SuspendJob(Context, const v1::SuspendJobRequest* request,
                                      v1::SuspendJobResponse* response) {
+  AddWarning(response);
   return Move("SuspendJob", request->name(), v1::JOB_STATE_SUSPENDED, request->reason(),
               response->mutable_job());
 }
@@ -282,6 +294,7 @@ grpc::Status FakeService::ResumeJob(Context, const v1::ResumeJobRequest* request
 
 grpc::Status FakeService::RestartJob(Context, const v1::RestartJobRequest* request,
                                      v1::RestartJobResponse* response) {
+  AddWarning(response);
   return Move("RestartJob", request->name(), v1::JOB_STATE_QUEUED, request->reason(),
               response->mutable_job());
 }
@@ -411,6 +424,7 @@ grpc::Status FakeService::ListWorkers(Context, const v1::ListWorkersRequest*,
 
 grpc::Status FakeService::DrainWorker(Context, const v1::DrainWorkerRequest* request,
                                       v1::DrainWorkerResponse* response) {
+  AddWarning(response);
   return Enter("DrainWorker", [&] {
     const auto found = workers_.find(request->name());
     if (found == workers_.end()) {

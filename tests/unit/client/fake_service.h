@@ -47,6 +47,8 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   void AddMetrics(const std::string& name, v1::StepMetrics metrics);
   void PutWorker(v1::Worker worker);
 
+  // Replies of SuspendJob, RestartJob and DrainWorker carry it.
+  void Warn(const std::string& warning);
   // Every unary call fails with this until it is set to OK.
   void FailUnary(grpc::Status status);
   // The next N unary calls fail with UNAVAILABLE after they took effect.
@@ -99,6 +101,8 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
 
   // Notes the call; the error to answer with, after `effect` where it took effect.
   grpc::Status Enter(const std::string& call, const std::function<grpc::Status()>& effect);
+  template <typename Response>
+  void AddWarning(Response* response);
   grpc::Status WithJob(const std::string& name, const std::function<grpc::Status(Record&)>& use);
   grpc::Status Move(const std::string& call, const std::string& name, v1::JobState state,
                     const std::string& reason, v1::Job* out);
@@ -116,6 +120,7 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   std::vector<v1::StreamLogsRequest> log_requests_;
   v1::CreateJobRequest last_create_;
   grpc::Status unary_error_;
+  std::string warning_;
   int lost_answers_ = 0;
   int messages_until_break_ = -1;
   bool end_stream_early_ = false;

@@ -218,6 +218,32 @@ TEST_F(ErrorsTest, ListsTellWhichArgumentIsWrong) {
          {{"value", "nonsense"}});
 }
 
+// An empty answer would look like a rank that wrote nothing.
+TEST_F(ErrorsTest, LogsOfARankOrAttemptThatTheJobDoesNotHaveAreRefused) {
+  const std::string name = Submit(SmallJob(2, 1));
+  const auto logs = [&](std::optional<int> rank, int attempt, bool follow = false) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(300));
+    v1::StreamLogsRequest request;
+    request.set_name(name);
+    if (rank) request.set_rank(*rank);
+    request.set_attempt(attempt);
+    request.set_follow(follow);
+    return Finish(jobs_->StreamLogs(&context, request));
+  };
+  EXPECT_TRUE(logs(1, 0).ok()) << "nothing is placed yet, but there will be a rank 1";
+  for (const int rank : {2, 9, -1}) {
+    const grpc::Status status = logs(rank, 0);
+    Expect(status, grpc::StatusCode::INVALID_ARGUMENT, "RANK_INVALID",
+           {{"field", "rank"}, {"value", std::to_string(rank)}});
+    EXPECT_THAT(status.error_message(), ::testing::HasSubstr(name + " has ranks 0..1"));
+  }
+  Expect(logs(0, 3), grpc::StatusCode::INVALID_ARGUMENT, "ATTEMPT_INVALID", {{"value", "3"}});
+  EXPECT_EQ(logs(0, 3, true).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
+      << "a third attempt may still come";
+  Expect(logs(0, -1, true), grpc::StatusCode::INVALID_ARGUMENT, "ATTEMPT_INVALID", {});
+}
+
 TEST_F(ErrorsTest, ASpecThatIsWrongOrAnIdThatIsTakenIsNamed) {
   v1::TrainingJob bad = SmallJob(1, 1);
   bad.mutable_spec()->mutable_model()->set_num_heads(5);
