@@ -115,6 +115,8 @@ CollectiveStatus FlightRecorder::Status() const {
   if (oldest == nullptr) return status;
   status.pending = NameOf(*oldest);
   status.pending_sequence = oldest->sequence;
+  // Another communicator's may have finished since: something is pending all the same.
+  status.last_finished = std::min(status.last_finished, oldest->sequence - 1);
   status.pending_seconds = absl::ToDoubleSeconds(now - oldest->started);
   const auto of_operation = durations_.find(oldest->operation);
   if (of_operation != durations_.end()) status.median_seconds = Median(of_operation->second);

@@ -37,7 +37,8 @@ struct CollectiveEntry {
 // The state that pulses carry.
 struct CollectiveStatus {
   std::int64_t last_started = 0;  // sequence; 0 = none yet
-  std::int64_t last_finished = 0;
+  std::int64_t last_finished =
+      0;  // below what is pending: less than last_started while anything is
   // The oldest that has started and not finished, "all_gather layers.3", and its sequence; empty
   // when there is none.
   std::string pending;

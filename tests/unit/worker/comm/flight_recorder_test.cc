@@ -48,6 +48,23 @@ TEST(FlightRecorder, NamesTheOldestPendingAndItsMedian) {
   EXPECT_EQ(status.last_finished, 3);
 }
 
+// Seen with a peer that was stopped in mid-step: nobody seemed to wait, since a later scatter had
+// finished beside the pending gather, and the hang rule took ten times as long and named nothing.
+TEST(FlightRecorder, ALaterCollectiveOfAnotherCommunicatorHidesNoPendingOne) {
+  ManualClock clock;
+  FlightRecorder recorder(clock);
+  const std::int64_t gather = recorder.Enqueue("all_gather", "embed", "gather", 8, "f32");
+  const std::int64_t scatter = recorder.Enqueue("reduce_scatter", "embed", "scatter", 8, "f32");
+  recorder.Start(gather);
+  recorder.Start(scatter);
+  recorder.Finish(scatter, true);
+  EXPECT_EQ(recorder.Status().pending, "all_gather embed");
+  EXPECT_LT(recorder.Status().last_finished, recorder.Status().last_started);
+  recorder.Finish(gather, true);
+  EXPECT_EQ(recorder.Status().pending, "");
+  EXPECT_EQ(recorder.Status().last_finished, recorder.Status().last_started);
+}
+
 TEST(FlightRecorder, WhatWaitsInAQueueIsNotPending) {
   ManualClock clock;
   FlightRecorder recorder(clock);
