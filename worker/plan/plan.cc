@@ -156,10 +156,22 @@ void AddUnits(Plan& plan) {
   }
 }
 
+std::int64_t LogitsRowBytes(const PlanInput& input) {
+  return input.model.vocab_size * static_cast<std::int64_t>(SizeOf(input.parameter_dtype));
+}
+
+// The head's weight gradient is added up once a chunk, so few chunks are fast; one of half of all
+// logits is no more than the activations beside it. Measured: docs/benchmarks.md, "Logits at a
+// time".
+std::int64_t DefaultLogitsChunkBytes(const Plan& plan) {
+  if (plan.input.device != DeviceKind::kCuda) return 32 * kMiB;
+  const std::int64_t half = plan.micro_batch_tokens * LogitsRowBytes(plan.input) / 2;
+  return std::clamp<std::int64_t>(half, 1024 * kMiB, 4096 * kMiB);
+}
+
 std::int64_t ChunkTokens(const Plan& plan) {
   const PlanInput& input = plan.input;
-  const std::int64_t row =
-      input.model.vocab_size * static_cast<std::int64_t>(SizeOf(input.parameter_dtype));
+  const std::int64_t row = LogitsRowBytes(input);
   const std::int64_t tokens = plan.micro_batch_tokens;
   std::int64_t limit = std::max<std::int64_t>(1, input.logits_chunk_bytes / row);
   if (limit >= tokens) return tokens;
@@ -195,13 +207,13 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   Plan plan;
   plan.input = input;
   const bool cuda = input.device == DeviceKind::kCuda;
-  if (input.logits_chunk_bytes <= 0) plan.input.logits_chunk_bytes = (cuda ? 1024 : 32) * kMiB;
   if (!input.context_bytes) plan.input.context_bytes = cuda ? kCudaContextBytes : 0;
   if (!input.nccl_bytes) {
     plan.input.nccl_bytes = cuda ? NcclBytes(input.world_size, input.num_communicators) : 0;
   }
   plan.split = BatchSplit(input.global_batch, input.world_size, input.micro_batch);
   plan.micro_batch_tokens = plan.split.max_micro_batch() * input.sequence_length;
+  if (input.logits_chunk_bytes <= 0) plan.input.logits_chunk_bytes = DefaultLogitsChunkBytes(plan);
   AddUnits(plan);
   plan.head.chunk_tokens = ChunkTokens(plan);
   if (!input.scratch) {

@@ -56,8 +56,8 @@ struct PlanInput {
   DeviceKind device = DeviceKind::kCpu;
   // What one rank may use; 0: unknown, nothing is refused and `auto` recomputes nothing.
   std::int64_t device_memory_bytes = 0;
-  // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, 1 GiB on CUDA (fewer chunks: the
-  // head's weight gradient is added up once a chunk).
+  // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, on CUDA half of all logits, but 1 to
+  // 4 GiB.
   std::int64_t logits_chunk_bytes = 0;
   // Absent: estimated from the shapes. The engine asks its device.
   std::optional<ScratchSizes> scratch;

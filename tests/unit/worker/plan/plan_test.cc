@@ -285,6 +285,22 @@ TEST(Plan, LogitsComeInChunks) {
   EXPECT_EQ(Built(input).head.chunk_tokens, 1);
 }
 
+TEST(Plan, AGpuTakesHalfOfItsLogitsAtATime) {
+  PlanInput input = Input("qwen05b");
+  input.device = DeviceKind::kCuda;
+  input.parameter_dtype = DType::kBf16;
+  input.sequence_length = 1024;
+  const auto chunk = [&](std::int64_t batch) {
+    input.global_batch = batch;
+    input.micro_batch = batch;
+    return Built(input).head.chunk_tokens;
+  };
+  EXPECT_EQ(chunk(1), 1024);        // 311 MB: all of it
+  EXPECT_EQ(chunk(16), 16384 / 2);  // of 5.0 GB
+  EXPECT_LE(chunk(32) * 151936 * 2, std::int64_t{4} << 30);
+  EXPECT_GT(chunk(32), 32768 / 4);
+}
+
 TEST(Plan, HashSeesWhatRanksMustShare) {
   std::set<std::uint64_t> hashes;
   PlanInput input = Input("llama-tiny", 2);

@@ -61,7 +61,7 @@ TEST(OracleMain, ExitCodes) {
   EXPECT_EQ(Oracle({kOracle, "--local-ranks", "0"}), 2);
   EXPECT_EQ(Oracle({kOracle, "--lokal-ranks", "2"}), 2);
   EXPECT_EQ(Oracle({"/nonexistent.safetensors"}), 2);
-  EXPECT_EQ(Oracle({kOracle, "--communicator", "nccl", "--local-ranks", "2"}), 1);
+  EXPECT_EQ(Oracle({kOracle, "--communicator", "nccl", "--local-ranks", "2"}), 2);
 }
 
 TEST(OracleMain, APerturbedLossFails) {
@@ -136,7 +136,7 @@ TEST(CollectivesMain, ExitCodes) {
                  "--nccl-registration", "window"}),
             0);
   EXPECT_EQ(run({"--nccl-registration", "half"}), 2);
-  EXPECT_EQ(run({"--model", "llama-tiny", "--communicator", "nccl"}), 1);
+  EXPECT_EQ(run({"--model", "llama-tiny", "--communicator", "nccl"}), 2);
 }
 
 TEST(Collectives, EverySizeOfUnitOnce) {

@@ -54,7 +54,7 @@ TEST_F(TrainerTest, ARankTellsItsStoryInOrder) {
   epoch.Run();
   ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
   ASSERT_TRUE(epoch.results[1].ok()) << epoch.results[1].status();
-  EXPECT_EQ(epoch.links[0]->Order(), "joined running step shard_written manifest done");
+  EXPECT_EQ(epoch.links[0]->Order(), "joined running step shard_written manifest published done");
   EXPECT_EQ(epoch.links[1]->Order(), "joined running step shard_written done");
   EXPECT_GT(epoch.links[0]->pulses(), 0);
 
