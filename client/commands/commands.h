@@ -28,6 +28,7 @@ Command WorkersCommand();
 Command DrainCommand();
 Command UncordonCommand();
 Command ExportCommand();
+Command TokenizeCommand();
 Command LocalCommand();
 Command VersionCommand();
 Command CompletionCommand();

@@ -2,7 +2,7 @@
 # the build folder of the release preset. Checked by tests/e2e/package_test.
 include(GNUInstallDirs)
 set(fsdp_executables "")
-foreach(target fsdpctl fsdp-coordinator fsdp-worker fsdp-trainer fsdp-trainer-cuda)
+foreach(target fsdpctl fsdp-coordinator fsdp-worker fsdp-trainer fsdp-trainer-cuda fsdp-tokenize)
   if(TARGET ${target})
     list(APPEND fsdp_executables ${target})
   endif()
@@ -11,7 +11,7 @@ install(TARGETS ${fsdp_executables} RUNTIME DESTINATION bin)
 install(DIRECTORY deploy/examples DESTINATION share/fsdpctl USE_SOURCE_PERMISSIONS)
 install(DIRECTORY proto/fsdp proto/google DESTINATION share/fsdpctl/proto FILES_MATCHING PATTERN "*.proto")
 install(FILES docs/job_spec.schema.json DESTINATION share/fsdpctl)
-install(FILES docs/job_spec.md docs/operations.md docs/metrics.md CHANGELOG.md DESTINATION share/doc/fsdpctl)
+install(FILES docs/job_spec.md docs/operations.md docs/metrics.md docs/tokenize.md CHANGELOG.md DESTINATION share/doc/fsdpctl)
 # Debian's name for the licence.
 install(FILES LICENSE DESTINATION share/doc/fsdpctl RENAME copyright)
 

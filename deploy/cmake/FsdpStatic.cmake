@@ -1,7 +1,6 @@
 # FSDPCTL_STATIC: points Debian's imported targets at the static libraries that lie beside the shared ones,
 # which keeps CMake's link graph. What has no static library in Debian (prometheus-cpp, gloo, oneDNN,
-# sentencepiece) is
-# carried in lib/ beside bin/: see FsdpPackage.cmake.
+# sentencepiece) is carried in lib/ beside bin/: see FsdpPackage.cmake.
 function(fsdp_retarget_static target)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY" OR type STREQUAL "EXECUTABLE")
@@ -33,14 +32,14 @@ find_library(RE2_STATIC libre2.a)
 if(TARGET re2::re2 AND RE2_STATIC)
   set_target_properties(re2::re2 PROPERTIES INTERFACE_LINK_LIBRARIES "${RE2_STATIC};Threads::Threads")
 endif()
-foreach(name pcre2-8 utf8proc)
-  string(TOUPPER ${name} variable)
-  string(REPLACE "-8" "" variable ${variable})
-  find_library(${variable}_STATIC lib${name}.a)
-  if(${variable}_STATIC)
-    set(${variable}_LIBRARY ${${variable}_STATIC})
+find_library(PCRE2_STATIC libpcre2-8.a)
+find_library(UTF8PROC_STATIC libutf8proc.a)
+foreach(name PCRE2 UTF8PROC)
+  if(${name}_STATIC)
+    set(${name}_LIBRARY ${${name}_STATIC})
   endif()
 endforeach()
+
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 # DT_RPATH, not DT_RUNPATH: the libraries in lib/ need each other too.
 add_link_options(-Wl,--disable-new-dtags)

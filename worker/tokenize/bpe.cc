@@ -157,10 +157,8 @@ void BpeEncoder::Rate(Node* node, const Node& next) const {
 
 void BpeEncoder::MergeShort(std::vector<TokenId>* ids) {
   for (;;) {
-    const auto best = std::min_element(nodes_.begin(), nodes_.end(), [](const Node& a,
-                                                                        const Node& b) {
-      return a.rank < b.rank;
-    });
+    const auto best = std::min_element(
+        nodes_.begin(), nodes_.end(), [](const Node& a, const Node& b) { return a.rank < b.rank; });
     if (best->rank == BpeModel::kNoRank) break;
     best->id = best->merged;
     nodes_.erase(best + 1);

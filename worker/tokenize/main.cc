@@ -33,14 +33,16 @@ constexpr char kUsage[] =
     "  fsdp-tokenize --tokenizer PATH --output DIR FILE|DIR|GLOB...\n"
     "  fsdp-tokenize encode --tokenizer PATH FILE...       prints the ids, a line for a document\n"
     "\n"
-    "  --tokenizer PATH           tokenizer.json (byte-level BPE), a SentencePiece model, a folder\n"
+    "  --tokenizer PATH           tokenizer.json (byte-level BPE), a SentencePiece model, a "
+    "folder\n"
     "                             with one of them, or bytes\n"
     "  --output DIR               shards, then manifest.json; a run that was killed goes on there\n"
     "  --shard-tokens N           tokens in a shard (default 100000000)\n"
     "  --threads N                default: all cores\n"
     "  --document-separator T     auto (the end-of-text token), none, a token or an id\n"
     "  --separator-position P     after (default) or before each document\n"
-    "  --special-tokens S         parse (default): their names in the text are the tokens; or text\n"
+    "  --special-tokens S         parse (default): their names in the text are the tokens; or "
+    "text\n"
     "  --format F                 auto (by name), text (a file is a document) or jsonl\n"
     "  --text-field NAME          of JSONL (default text)\n"
     "  --overwrite                remove what another run left in DIR\n"
@@ -96,8 +98,8 @@ absl::StatusOr<TokenizeOptions> OptionsFrom(const ToolFlags& flags) {
   const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   ASSIGN_OR_RETURN(const std::int64_t threads,
                    flags.Integer("threads", std::max<std::int64_t>(cores, 1), 1, 1024));
-  ASSIGN_OR_RETURN(options.shard_tokens, flags.Integer("shard-tokens", options.shard_tokens, 1,
-                                                       kMaxTokensInFile));
+  ASSIGN_OR_RETURN(options.shard_tokens,
+                   flags.Integer("shard-tokens", options.shard_tokens, 1, kMaxTokensInFile));
   if (!flags.Has("tokenizer")) return absl::InvalidArgumentError("--tokenizer is missing");
   options.num_threads = static_cast<int>(threads);
   options.format = format == "text"    ? SourceFormat::kText
@@ -117,11 +119,10 @@ absl::StatusOr<TokenizeOptions> OptionsFrom(const ToolFlags& flags) {
 }
 
 void PrintResult(const TokenizeOptions& options, const TokenizeResult& result) {
-  std::cout << absl::StrFormat("%d tokens of %d documents (%.1f MB in %d files) in %d %s\n",
-                               result.tokens, result.counts.documents,
-                               static_cast<double>(result.counts.source_bytes) / 1e6,
-                               result.sources, result.shards,
-                               result.shards == 1 ? "shard" : "shards");
+  std::cout << absl::StrFormat(
+      "%d tokens of %d documents (%.1f MB in %d files) in %d %s\n", result.tokens,
+      result.counts.documents, static_cast<double>(result.counts.source_bytes) / 1e6,
+      result.sources, result.shards, result.shards == 1 ? "shard" : "shards");
   if (result.counts.empty_documents > 0) {
     std::cout << "  " << result.counts.empty_documents << " empty documents left out\n";
   }
@@ -136,8 +137,8 @@ void PrintResult(const TokenizeOptions& options, const TokenizeResult& result) {
     std::cout << absl::StrFormat("  %.1f s, %.1f MB/s, %.1f MB/s a core\n", result.wall_seconds,
                                  bytes / result.wall_seconds, bytes / result.cpu_seconds);
   }
-  std::cout << "  vocabulary " << options.tokenizer.tokenizer->vocab_size() << "; data.path: "
-            << options.output << "/tokens_*.bin\n";
+  std::cout << "  vocabulary " << options.tokenizer.tokenizer->vocab_size()
+            << "; data.path: " << options.output << "/tokens_*.bin\n";
 }
 
 int RunCommand(const ToolFlags& flags) {

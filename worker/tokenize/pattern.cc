@@ -144,8 +144,7 @@ class Translator {
   // the script shares with others; sc: asks for the script alone.
   absl::Status Property() {
     const std::size_t close = pattern_.find('}', at_);
-    if (at_ + 2 >= pattern_.size() || pattern_[at_ + 2] != '{' ||
-        close == std::string_view::npos) {
+    if (at_ + 2 >= pattern_.size() || pattern_[at_ + 2] != '{' || close == std::string_view::npos) {
       return Refuse(pattern_.substr(at_, 3));
     }
     const std::string_view name = pattern_.substr(at_ + 3, close - at_ - 3);

@@ -12,8 +12,8 @@
 
 namespace fsdp {
 
-//   UNIMPLEMENTED     a construct whose meaning differs or is not known here; names it and its place
-//   INVALID_ARGUMENT  a pattern that ends inside a construct
+//   UNIMPLEMENTED     a construct whose meaning differs or is not known here; names it and its
+//   place INVALID_ARGUMENT  a pattern that ends inside a construct
 absl::StatusOr<std::string> PatternForPcre2(std::string_view pattern);
 
 // `text` as a pattern that matches exactly it.

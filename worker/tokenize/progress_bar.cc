@@ -28,11 +28,11 @@ std::string SizesText(std::int64_t done, std::int64_t total) {
 
 std::string ProgressBarText(const TokenizeProgress& progress, double bytes_per_second,
                             int columns) {
-  const double fraction =
-      progress.total_bytes > 0 ? std::clamp(static_cast<double>(progress.done_bytes) /
-                                                static_cast<double>(progress.total_bytes),
-                                            0.0, 1.0)
-                               : 1.0;
+  const double fraction = progress.total_bytes > 0
+                              ? std::clamp(static_cast<double>(progress.done_bytes) /
+                                               static_cast<double>(progress.total_bytes),
+                                           0.0, 1.0)
+                              : 1.0;
   std::string text = absl::StrFormat("%3.0f%%  %s", std::floor(fraction * 100),
                                      SizesText(progress.done_bytes, progress.total_bytes));
   if (bytes_per_second > 0) absl::StrAppendFormat(&text, "  %.1f MB/s", bytes_per_second / 1e6);

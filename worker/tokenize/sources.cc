@@ -42,7 +42,8 @@ absl::Status AddFolder(const std::string& folder, std::vector<std::string>* path
   }
   if (error) return ErrnoToStatus(error.value(), absl::StrCat("opendir(", folder, ")"));
   if (found.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, " has no files; name a folder with text"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, " has no files; name a folder with text"));
   }
   std::sort(found.begin(), found.end());
   paths->insert(paths->end(), found.begin(), found.end());
@@ -98,8 +99,8 @@ absl::StatusOr<std::optional<std::int64_t>> FindCut(BlobReader& reader, const So
       const auto at = begin + static_cast<std::int64_t>(i);
       const char before = window[i - 1];
       const bool letter = (before >= 'a' && before <= 'z') || (before >= 'A' && before <= 'Z');
-      const bool cut = source.format == SourceFormat::kJsonl ? before == '\n'
-                                                             : letter && window[i] == '\n';
+      const bool cut =
+          source.format == SourceFormat::kJsonl ? before == '\n' : letter && window[i] == '\n';
       if (cut) return std::optional(at);
     }
   }
@@ -153,9 +154,9 @@ absl::Status CheckUnchanged(const std::vector<SourceFile>& sources) {
   for (const SourceFile& source : sources) {
     ASSIGN_OR_RETURN(const SourceFile now, Examine(source.path, source.format));
     if (now.size_bytes == source.size_bytes && now.modified_ns == source.modified_ns) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat(source.path, " changed while it was tokenized (", source.size_bytes,
-                     " bytes before, ", now.size_bytes, " now): leave it alone and use --overwrite"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        source.path, " changed while it was tokenized (", source.size_bytes, " bytes before, ",
+        now.size_bytes, " now): leave it alone and use --overwrite"));
   }
   return absl::OkStatus();
 }

@@ -64,9 +64,14 @@ std::span<const std::byte> BytesOf(const std::string& text) {
 absl::StatusOr<TokenShards> TokenShards::Open(BlobStore* store, TokenShardsOptions options) {
   TokenShards shards(store, std::move(options));
   RETURN_IF_ERROR(shards.CheckManifest());
-  if (shards.complete_) return shards;
-  RETURN_IF_ERROR(store->CreateDirectory(
-      absl::StrCat(shards.options_.directory, "/", kProgressFolder)));
+  if (shards.complete_) {
+    // Still there when the process was killed right behind the manifest.
+    RETURN_IF_ERROR(store->RemoveTree(
+        absl::StrCat(shards.options_.directory, "/", kProgressFolder)));
+    return shards;
+  }
+  RETURN_IF_ERROR(
+      store->CreateDirectory(absl::StrCat(shards.options_.directory, "/", kProgressFolder)));
   RETURN_IF_ERROR(shards.ReadRecords());
   return shards;
 }
@@ -96,14 +101,14 @@ std::string TokenShards::RecordPath(std::size_t index) const {
 }
 
 absl::Status TokenShards::CheckManifest() {
-  const auto manifest =
-      ReadJson(store_, absl::StrCat(options_.directory, "/", kManifest));
+  const auto manifest = ReadJson(store_, absl::StrCat(options_.directory, "/", kManifest));
   if (absl::IsNotFound(manifest.status())) return absl::OkStatus();
   RETURN_IF_ERROR(manifest.status());
   if (TextAt(*manifest, "identity") != options_.identity) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        options_.directory, " holds the tokens of another run (other sources, tokenizer or "
-                            "options); give another --output, or --overwrite"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.directory,
+                     " holds the tokens of another run (other sources, tokenizer or "
+                     "options); give another --output, or --overwrite"));
   }
   complete_ = true;
   for (const auto& shard : (*manifest)["shards"]) {
@@ -141,9 +146,10 @@ absl::StatusOr<bool> TokenShards::ReadRecord(std::size_t index) {
   if (absl::IsNotFound(record.status())) return false;
   RETURN_IF_ERROR(record.status());
   if (TextAt(*record, "identity") != options_.identity) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        options_.directory, " holds an unfinished run with other sources, tokenizer or options; "
-                            "give another --output, or --overwrite"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(options_.directory,
+                     " holds an unfinished run with other sources, tokenizer or options; "
+                     "give another --output, or --overwrite"));
   }
   const std::int64_t tokens = NumberAt(*record, "tokens");
   const auto expected =
@@ -239,8 +245,8 @@ absl::Status TokenShards::Finish(Json about) {
   // A path need not be UTF-8.
   const std::string text =
       about.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
-  RETURN_IF_ERROR(Publish(absl::StrCat(options_.directory, "/", kManifest), options_.directory,
-                          BytesOf(text)));
+  RETURN_IF_ERROR(
+      Publish(absl::StrCat(options_.directory, "/", kManifest), options_.directory, BytesOf(text)));
   complete_ = true;
   return store_->RemoveTree(absl::StrCat(options_.directory, "/", kProgressFolder));
 }

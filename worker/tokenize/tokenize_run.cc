@@ -102,8 +102,8 @@ std::string IdentityOf(const TokenizeOptions& options, const std::vector<SourceF
   return absl::StrFormat("%016x", hash.Finish());
 }
 
-nlohmann::ordered_json About(const TokenizeOptions& options,
-                             const std::vector<SourceFile>& sources, int token_bytes) {
+nlohmann::ordered_json About(const TokenizeOptions& options, const std::vector<SourceFile>& sources,
+                             int token_bytes) {
   nlohmann::ordered_json about;
   about["format"] = "llm.c";
   about["tokenBytes"] = token_bytes;
@@ -165,16 +165,14 @@ class BlockEncoders {
     const std::size_t ahead = kBlocksAhead * static_cast<std::size_t>(options_.num_threads);
     for (;;) {
       std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [&] {
-        return stopping_ || taken_ == blocks_.size() || taken_ < given_ + ahead;
-      });
+      changed_.wait(
+          lock, [&] { return stopping_ || taken_ == blocks_.size() || taken_ < given_ + ahead; });
       if (stopping_ || taken_ == blocks_.size()) return;
       const std::size_t index = taken_++;
       lock.unlock();
       EncodedBlock block;
       const Block& range = blocks_[index];
-      block.status =
-          encoder.EncodeBlock(sources_[range.file], range, &block.ids, &block.counts);
+      block.status = encoder.EncodeBlock(sources_[range.file], range, &block.ids, &block.counts);
       lock.lock();
       ready_.emplace(index, std::move(block));
       lock.unlock();
@@ -227,16 +225,15 @@ absl::StatusOr<TokenizeResult> RunTokenize(const TokenizeOptions& options) {
   if (options.overwrite) RETURN_IF_ERROR(TokenShards::Clear(&store, options.output));
   const bool narrow = options.tokenizer.tokenizer->vocab_size() <= kUint16Vocabulary;
   const TokenFileKind kind = narrow ? kTokenFile16 : kTokenFile32;
-  ASSIGN_OR_RETURN(TokenShards shards, TokenShards::Open(&store, {options.output, kind,
-                                                                  options.shard_tokens,
-                                                                  IdentityOf(options, sources)}));
+  ASSIGN_OR_RETURN(TokenShards shards,
+                   TokenShards::Open(&store, {options.output, kind, options.shard_tokens,
+                                              IdentityOf(options, sources)}));
   TokenizeResult result;
   result.was_complete = shards.complete();
   if (!shards.complete()) {
-    ASSIGN_OR_RETURN(
-        const std::vector<Block> blocks,
-        CutIntoBlocks(sources, options.tokenizer.tokenizer->cuts_before_newlines(),
-                      options.block_bytes));
+    ASSIGN_OR_RETURN(const std::vector<Block> blocks,
+                     CutIntoBlocks(sources, options.tokenizer.tokenizer->cuts_before_newlines(),
+                                   options.block_bytes));
     RETURN_IF_ERROR(EncodeAll(options, sources, blocks, &shards, &result));
     RETURN_IF_ERROR(CheckUnchanged(sources));
     RETURN_IF_ERROR(shards.Finish(About(options, sources, kind.token_bytes)));

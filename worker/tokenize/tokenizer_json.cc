@@ -108,7 +108,11 @@ class Reader {
     std::unordered_map<TokenId, const std::string*> spelling_of;
     spelling_of.reserve(vocab.size());
     for (const auto& [spelling, value] : vocab.items()) {
-      ASSIGN_OR_RETURN(const TokenId id, IdOf(value, absl::StrCat("model.vocab[", Json(spelling).dump(-1, ' ', false, Json::error_handler_t::replace), "]")));
+      ASSIGN_OR_RETURN(const TokenId id,
+                       IdOf(value, absl::StrCat("model.vocab[",
+                                                Json(spelling).dump(-1, ' ', false,
+                                                                    Json::error_handler_t::replace),
+                                                "]")));
       const auto [other, is_new] = spelling_of.emplace(id, &spelling);
       if (!is_new) {
         return Broken("model.vocab", absl::StrCat("gives the id ", id, " to two tokens, ",
@@ -128,8 +132,8 @@ class Reader {
   }
 
   // "a b" or ["a", "b"].
-  static absl::StatusOr<std::pair<std::string, std::string>> PartsOfMerge(const Json& merge,
-                                                                          const std::string& field) {
+  static absl::StatusOr<std::pair<std::string, std::string>> PartsOfMerge(
+      const Json& merge, const std::string& field) {
     std::pair<std::string, std::string> parts;
     if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
       parts = {merge[0].get<std::string>(), merge[1].get<std::string>()};
@@ -137,7 +141,8 @@ class Reader {
       const auto text = merge.get<std::string>();
       const std::size_t space = text.find(' ');
       if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-        return Broken(field, absl::StrCat("is \"", text, "\", not two tokens with a space between"));
+        return Broken(field,
+                      absl::StrCat("is \"", text, "\", not two tokens with a space between"));
       }
       parts = {text.substr(0, space), text.substr(space + 1)};
     } else {
@@ -247,7 +252,8 @@ class Reader {
 
   absl::Status ReadCut(const Json& cut) {
     const std::string type = TypeOf(cut);
-    if (has_byte_level_) return Unsupported(absl::StrCat("pre_tokenizer ", type, " after ByteLevel"));
+    if (has_byte_level_)
+      return Unsupported(absl::StrCat("pre_tokenizer ", type, " after ByteLevel"));
     if (type == "ByteLevel") return ReadByteLevel(cut);
     if (type == "Split") return ReadSplit(cut);
     if (type == "Digits") {
