@@ -2,14 +2,15 @@
 //
 //   node references.mjs MODULES extract OUT       OUT/{gpt2,llama3,qwen3}/tokenizer.json
 //   node references.mjs MODULES encode NAME FILE  a line of ids for each line (JSON string) of FILE
-//   node references.mjs MODULES time NAME FILE    {"bytes", "seconds", "ids"} of FILE, a text of one document a line
+//   node references.mjs MODULES time NAME FILE    {"bytes", "seconds", "ids"} of FILE, line by line
 //   node references.mjs MODULES decode FILE...    a line for each: its bytes as a JSON string, invalid sequences replaced
 import fs from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [modules, command, ...rest] = process.argv.slice(2);
+const [folder, command, ...rest] = process.argv.slice(2);
+const modules = path.resolve(folder);
 const require = createRequire(path.join(modules, "package.json"));
 const LLAMA3_PATTERN =
   "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";

@@ -68,9 +68,11 @@ TEST_F(TokenizeRunTest, TextFilesAndLines) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(Ids(), ElementsAre(259, 260, 'c', 0xC3, 0xA9, 260, 257, 260, 'x', 0xEF, 0xBF, 0xBD,
                                  'y', 260));
-  EXPECT_EQ(result->counts,
-            (DocumentCounts{
-                .documents = 4, .empty_documents = 2, .source_bytes = 62 + 3 + 3, .replaced = 1}));
+  EXPECT_EQ(result->counts.documents, 4);
+  EXPECT_EQ(result->counts.empty_documents, 2);
+  EXPECT_EQ(result->counts.replaced, 1);
+  EXPECT_EQ(result->counts.source_bytes,
+            static_cast<std::int64_t>(folder_.Read("data/a.jsonl").size() + 3 + 3));
   EXPECT_EQ(result->tokens, 14);
   EXPECT_EQ(result->sources, 4u);
   const auto manifest = nlohmann::json::parse(folder_.Read("out/manifest.json"));
