@@ -66,8 +66,8 @@ absl::StatusOr<TokenShards> TokenShards::Open(BlobStore* store, TokenShardsOptio
   RETURN_IF_ERROR(shards.CheckManifest());
   if (shards.complete_) {
     // Still there when the process was killed right behind the manifest.
-    RETURN_IF_ERROR(store->RemoveTree(
-        absl::StrCat(shards.options_.directory, "/", kProgressFolder)));
+    RETURN_IF_ERROR(
+        store->RemoveTree(absl::StrCat(shards.options_.directory, "/", kProgressFolder)));
     return shards;
   }
   RETURN_IF_ERROR(
