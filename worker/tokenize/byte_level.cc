@@ -53,9 +53,7 @@ class ByteLevelEncoder final : public TextEncoder {
   }
 
   absl::Status EncodePieces(std::string_view text, std::vector<TokenId>* ids) {
-    ASSIGN_OR_RETURN(const std::vector<std::string_view>* pieces, cutter_.Cut(text));
-    for (const std::string_view piece : *pieces) bpe_.Encode(piece, ids);
-    return absl::OkStatus();
+    return cutter_.Cut(text, [this, ids](std::string_view piece) { bpe_.Encode(piece, ids); });
   }
 
   const std::shared_ptr<const ByteLevelParts> parts_;

@@ -87,21 +87,29 @@ struct Cutter::State {
 };
 
 Cutter::Cutter(std::shared_ptr<const PreTokenizer> pre_tokenizer)
-    : pre_tokenizer_(std::move(pre_tokenizer)), state_(std::make_unique<State>()) {
-  pcre2_jit_stack_assign(state_->context.get(), nullptr, state_->stack.get());
+    : pre_tokenizer_(std::move(pre_tokenizer)) {
+  for (std::size_t i = 0; i < pre_tokenizer_->rules_.size(); ++i) {
+    states_.push_back(std::make_unique<State>());
+    pcre2_jit_stack_assign(states_[i]->context.get(), nullptr, states_[i]->stack.get());
+  }
 }
 
 Cutter::~Cutter() = default;
 
-absl::Status Cutter::Apply(const PreTokenizer::Compiled& rule, std::string_view text,
-                           std::vector<std::string_view>* pieces) {
+absl::Status Cutter::CutFrom(std::size_t index, std::string_view text, const Sink& sink) {
+  if (index == states_.size()) {
+    sink(text);
+    return absl::OkStatus();
+  }
+  const PreTokenizer::Compiled& rule = *pre_tokenizer_->rules_[index];
+  const State& state = *states_[index];
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const std::size_t* range = pcre2_get_ovector_pointer(state_->match.get());
+  const std::size_t* range = pcre2_get_ovector_pointer(state.match.get());
   std::size_t done = 0;
   std::size_t from = 0;
   while (from < text.size()) {
     const int found = pcre2_match(rule.code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
-                                  state_->match.get(), state_->context.get());
+                                  state.match.get(), state.context.get());
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) {
       return absl::InternalError(
@@ -109,27 +117,21 @@ absl::Status Cutter::Apply(const PreTokenizer::Compiled& rule, std::string_view 
     }
     const std::size_t begin = range[0];
     const std::size_t end = range[1];
-    if (begin > done && rule.rule.keeps_rest) pieces->push_back(text.substr(done, begin - done));
-    if (end > begin) pieces->push_back(text.substr(begin, end - begin));
+    if (begin > done && rule.rule.keeps_rest) {
+      RETURN_IF_ERROR(CutFrom(index + 1, text.substr(done, begin - done), sink));
+    }
+    if (end > begin) RETURN_IF_ERROR(CutFrom(index + 1, text.substr(begin, end - begin), sink));
     done = from = end;
-    // An empty match cuts as well; the next one begins behind a character.
-    if (begin == end && end < text.size()) from += DecodeUtf8(text.substr(end)).size;
     if (end >= text.size()) break;
+    // An empty match cuts as well; the next one begins behind a character.
+    if (begin == end) from += DecodeUtf8(text.substr(end)).size;
   }
-  if (done < text.size() && rule.rule.keeps_rest) pieces->push_back(text.substr(done));
-  return absl::OkStatus();
+  if (done == text.size() || !rule.rule.keeps_rest) return absl::OkStatus();
+  return CutFrom(index + 1, text.substr(done), sink);
 }
 
-absl::StatusOr<const std::vector<std::string_view>*> Cutter::Cut(std::string_view text) {
-  pieces_.clear();
-  if (text.empty()) return &pieces_;
-  pieces_.push_back(text);
-  for (const auto& rule : pre_tokenizer_->rules_) {
-    std::swap(pieces_, scratch_);
-    pieces_.clear();
-    for (const std::string_view piece : scratch_) RETURN_IF_ERROR(Apply(*rule, piece, &pieces_));
-  }
-  return &pieces_;
+absl::Status Cutter::Cut(std::string_view text, const Sink& sink) {
+  return text.empty() ? absl::OkStatus() : CutFrom(0, text, sink);
 }
 
 }  // namespace fsdp

@@ -5,6 +5,7 @@
 //
 // Thread rule: a PreTokenizer is thread-safe; a Cutter is one thread's and outlived by it.
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -56,19 +57,20 @@ class Cutter {
   Cutter(const Cutter&) = delete;
   Cutter& operator=(const Cutter&) = delete;
 
-  // The pieces of `text` (valid UTF-8), in order, until the next call.
+  using Sink = std::function<void(std::string_view)>;
+
+  // Hands the pieces of `text` (valid UTF-8) to `sink`, in order.
   //   INTERNAL  PCRE2 gives up (a pattern that needs too much stack); names the pattern
-  absl::StatusOr<const std::vector<std::string_view>*> Cut(std::string_view text);
+  absl::Status Cut(std::string_view text, const Sink& sink);
 
  private:
   struct State;
-  absl::Status Apply(const PreTokenizer::Compiled& rule, std::string_view text,
-                     std::vector<std::string_view>* pieces);
+  // By rule `index` and those behind it.
+  absl::Status CutFrom(std::size_t index, std::string_view text, const Sink& sink);
 
   const std::shared_ptr<const PreTokenizer> pre_tokenizer_;
-  std::unique_ptr<State> state_;
-  std::vector<std::string_view> pieces_;
-  std::vector<std::string_view> scratch_;
+  // A rule's matches are done with one by one, so each rule has its own.
+  std::vector<std::unique_ptr<State>> states_;
 };
 
 }  // namespace fsdp

@@ -119,9 +119,11 @@ std::vector<std::string> Pieces(const std::vector<PreTokenizer::Rule>& rules,
   const auto pre_tokenizer = PreTokenizer::Create(rules);
   EXPECT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
   Cutter cutter(*pre_tokenizer);
-  const auto pieces = cutter.Cut(text);
-  EXPECT_TRUE(pieces.ok()) << pieces.status();
-  return {(*pieces)->begin(), (*pieces)->end()};
+  std::vector<std::string> pieces;
+  const absl::Status status =
+      cutter.Cut(text, [&pieces](std::string_view piece) { pieces.emplace_back(piece); });
+  EXPECT_TRUE(status.ok()) << status;
+  return pieces;
 }
 
 TEST(PreTokenizerTest, Gpt2Pattern) {
