@@ -2,16 +2,15 @@
 #define FSDPCTL_WORKER_DATA_TOKEN_FILE_H_
 
 // llm.c's token files: a header of 256 little-endian 32-bit words (magic, version, number of
-// tokens, zeros), then the ids. fsdp-tokenize writes them, the data sources read them.
+// tokens, zeros), then the ids. fsdp-tokenize writes them, token_format.h reads them.
 
-#include <cstddef>
 #include <cstdint>
 
 namespace fsdp {
 
 struct TokenFileKind {
-  std::uint32_t magic = 0;
-  std::uint32_t version = 0;
+  std::int32_t magic = 0;
+  std::int32_t version = 0;
   int token_bytes = 0;
 };
 
@@ -20,8 +19,7 @@ inline constexpr TokenFileKind kTokenFile16{20240520, 1, 2};
 // uint32 ids; llm.c's Llama 3 files.
 inline constexpr TokenFileKind kTokenFile32{20240801, 7, 4};
 
-inline constexpr std::size_t kTokenFileHeaderWords = 256;
-inline constexpr std::size_t kTokenFileHeaderBytes = kTokenFileHeaderWords * 4;
+inline constexpr std::int64_t kTokenFileHeaderBytes = 256 * 4;
 // The header counts in a signed 32-bit word.
 inline constexpr std::int64_t kMaxTokensInFile = 0x7fffffff;
 

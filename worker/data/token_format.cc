@@ -9,19 +9,13 @@
 
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
+#include "worker/data/token_file.h"
 
 namespace fsdp {
 namespace {
 
 constexpr std::string_view kMegatronIndexMagic = "MMIDIDX";
-constexpr std::int64_t kHeaderBytes = 256 * 4;
-
-struct HeadedFormat {
-  std::int32_t magic;
-  std::int32_t version;
-  int token_bytes;
-};
-constexpr HeadedFormat kHeadedFormats[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+constexpr TokenFileKind kHeadedFormats[] = {kTokenFile16, kTokenFile32};
 
 // What a header begins with.
 struct Header {
@@ -30,13 +24,13 @@ struct Header {
   std::int32_t num_tokens = 0;
 };
 
-absl::StatusOr<TokenLayout> CheckHeader(const ByteStream::File& file, const HeadedFormat& format,
+absl::StatusOr<TokenLayout> CheckHeader(const ByteStream::File& file, const TokenFileKind& format,
                                         const Header& header) {
-  if (file.size_bytes < kHeaderBytes) {
+  if (file.size_bytes < kTokenFileHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s begins with llm.c's magic %d but has %d bytes, fewer than its header's %d: it was cut; "
         "make it again",
-        file.path, header.magic, file.size_bytes, kHeaderBytes));
+        file.path, header.magic, file.size_bytes, kTokenFileHeaderBytes));
   }
   if (header.version != format.version) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -44,14 +38,14 @@ absl::StatusOr<TokenLayout> CheckHeader(const ByteStream::File& file, const Head
         "that, or without a header",
         file.path, header.magic, header.version, format.version));
   }
-  const std::int64_t ids_bytes = file.size_bytes - kHeaderBytes;
+  const std::int64_t ids_bytes = file.size_bytes - kTokenFileHeaderBytes;
   if (header.num_tokens < 0 || ids_bytes != std::int64_t{header.num_tokens} * format.token_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: its header says %d tokens of %d bytes, and %d bytes follow it: it was cut or damaged; "
         "make it again",
         file.path, header.num_tokens, format.token_bytes, ids_bytes));
   }
-  return TokenLayout{kHeaderBytes, format.token_bytes};
+  return TokenLayout{kTokenFileHeaderBytes, format.token_bytes};
 }
 
 }  // namespace
@@ -71,7 +65,7 @@ absl::StatusOr<TokenLayout> ReadTokenLayout(const ByteStream& stream, const Byte
   }
   Header header;
   std::memcpy(&header, begin.data(), sizeof(header));
-  for (const HeadedFormat& format : kHeadedFormats) {
+  for (const TokenFileKind& format : kHeadedFormats) {
     if (count >= sizeof(header.magic) && header.magic == format.magic) {
       return CheckHeader(file, format, header);
     }

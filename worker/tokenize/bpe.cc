@@ -114,7 +114,7 @@ void BpeEncoder::Encode(std::string_view piece, std::vector<TokenId>* ids) {
   for (std::size_t way = 0; way < kWays; ++way) {
     const CacheEntry& entry = set[way];
     if (entry.size_bytes != piece.size() || entry.key != key) continue;
-    ids->insert(ids->end(), entry.ids.begin(), entry.ids.begin() + entry.num_ids);
+    for (std::size_t i = 0; i < entry.num_ids; ++i) ids->push_back(entry.ids[i]);
     return;
   }
   const std::size_t before = ids->size();

@@ -47,6 +47,8 @@ absl::Status DocumentEncoder::EncodeBlock(const SourceFile& source, const Block&
                                           std::vector<TokenId>* ids, DocumentCounts* counts) {
   ASSIGN_OR_RETURN(const std::string text, ReadBlock(source, block));
   counts->source_bytes += static_cast<std::int64_t>(text.size());
+  // Seldom too few: a token has three bytes or more in most languages.
+  ids->reserve(text.size() / 3);
   if (source.format == SourceFormat::kJsonl) return EncodeLines(source, block, text, ids, counts);
   const absl::Status status =
       EncodeDocument(text, block.begin == 0, block.end == source.size_bytes, ids, counts);

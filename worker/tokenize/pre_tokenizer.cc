@@ -53,6 +53,8 @@ using StackPtr = std::unique_ptr<pcre2_jit_stack, Pcre2Deleter<pcre2_jit_stack_f
 struct PreTokenizer::Compiled {
   Rule rule;
   CodePtr code;
+  // pcre2_match, or without its checks when there is machine code.
+  decltype(&pcre2_match) match;
 };
 
 PreTokenizer::~PreTokenizer() = default;
@@ -73,8 +75,9 @@ absl::StatusOr<std::shared_ptr<const PreTokenizer>> PreTokenizer::Create(
                                                      pattern, ")"));
     }
     // Without JIT (another processor) pcre2_match interprets: the same pieces, slower.
-    pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-    made->rules_.push_back(std::make_unique<Compiled>(Compiled{rule, std::move(code)}));
+    const bool has_jit = pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE) == 0;
+    made->rules_.push_back(std::make_unique<Compiled>(
+        Compiled{rule, std::move(code), has_jit ? pcre2_jit_match : pcre2_match}));
   }
   made->cuts_before_newlines_ = rules.size() == 1 && IsKnownPattern(rules[0].pattern);
   return std::shared_ptr<const PreTokenizer>(std::move(made));
@@ -108,8 +111,8 @@ absl::Status Cutter::CutFrom(std::size_t index, std::string_view text, const Sin
   std::size_t done = 0;
   std::size_t from = 0;
   while (from < text.size()) {
-    const int found = pcre2_match(rule.code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
-                                  state.match.get(), state.context.get());
+    const int found = rule.match(rule.code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK,
+                                 state.match.get(), state.context.get());
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) {
       return absl::InternalError(

@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/crc32c.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/strict_json.h"
+#include "proto/support/strict_json.h"
 
 namespace fsdp {
 namespace {
@@ -152,9 +152,8 @@ absl::StatusOr<bool> TokenShards::ReadRecord(std::size_t index) {
                      "give another --output, or --overwrite"));
   }
   const std::int64_t tokens = NumberAt(*record, "tokens");
-  const auto expected =
-      kTokenFileHeaderBytes + static_cast<std::uint64_t>(tokens * options_.kind.token_bytes);
-  if ((*shard)->size_bytes() != expected) {
+  const std::int64_t expected = kTokenFileHeaderBytes + tokens * options_.kind.token_bytes;
+  if (static_cast<std::int64_t>((*shard)->size_bytes()) != expected) {
     return absl::DataLossError(absl::StrCat(path, " has ", (*shard)->size_bytes(), " bytes, not ",
                                             expected, ": it was changed; use --overwrite"));
   }
@@ -199,8 +198,8 @@ void TokenShards::Append(std::span<const TokenId> ids) {
 }
 
 absl::Status TokenShards::WriteShard() {
-  const std::array<std::uint32_t, 3> header = {options_.kind.magic, options_.kind.version,
-                                               static_cast<std::uint32_t>(buffer_tokens_)};
+  const std::array<std::int32_t, 3> header = {options_.kind.magic, options_.kind.version,
+                                              static_cast<std::int32_t>(buffer_tokens_)};
   std::memcpy(buffer_.data(), header.data(), sizeof(header));
   const Shard shard{ShardName(shards_.size()), buffer_tokens_, Crc32c(buffer_)};
   Json record = ToJson(counts_);

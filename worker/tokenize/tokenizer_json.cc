@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status.h"
-#include "worker/checkpoint/strict_json.h"
+#include "proto/support/strict_json.h"
 #include "worker/tokenize/byte_alphabet.h"
 #include "worker/tokenize/byte_level.h"
 #include "worker/tokenize/normalizer.h"
