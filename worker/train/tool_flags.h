@@ -1,8 +1,8 @@
 #ifndef FSDPCTL_WORKER_TRAIN_TOOL_FLAGS_H_
 #define FSDPCTL_WORKER_TRAIN_TOOL_FLAGS_H_
 
-// The small command lines of fsdp-trainer and fsdp-tokenize: --name value, --name=value, --switch, and positional
-// arguments. Everything that was not declared is an error.
+// The small command lines of fsdp-trainer and fsdp-tokenize: --name value, --name=value, --switch,
+// and positional arguments. Everything that was not declared is an error.
 
 #include <cstdint>
 #include <map>
