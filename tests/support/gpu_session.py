@@ -160,8 +160,8 @@ def must(session, name, run):
     return report
 
 
-def ours(session, shape, flags, name, steps=30):
-    return must(session, name, run_ours(session, shape, flags, name, steps))
+def ours(session, shape, flags, name, steps=30, warmup=5):
+    return must(session, name, run_ours(session, shape, flags, name, steps, warmup))
 
 
 def job_of(shape, world, **spec):
