@@ -129,6 +129,9 @@ std::string MemoryTable(const v1::Plan& plan) {
   }
   table.AddRow({"total", CountText(plan.total_bytes()), BytesText(plan.total_bytes()),
                 "largest of any rank"});
+  for (const auto& row : plan.host_memory()) {
+    table.AddRow({row.kind(), CountText(row.bytes()), BytesText(row.bytes()), row.detail()});
+  }
   return table.Render("  ");
 }
 

@@ -168,9 +168,7 @@ constexpr auto kRules = std::to_array<FieldRule>({
      .max = kMaxSteps,
      .default_value = "0",
      .not_in_release = "use everySteps"},
-    {.path = "spec.checkpoint.async",
-     .default_value = "false",
-     .not_in_release = "checkpoints are written while the step waits; leave it out"},
+    {.path = "spec.checkpoint.async", .default_value = "false"},
 
     {.path = "spec.resources.nodes", .min = 1, .max = kMaxRanks, .default_value = "1"},
     {.path = "spec.resources.devicesPerNode", .min = 1, .max = 1024, .default_value = "1"},

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/catalog.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <tuple>
 
@@ -91,6 +92,12 @@ std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entrie
     kept.insert(published[i]);
   }
   const CatalogEntry* best = nullptr;
+  const auto finite =
+      std::find_if(published.rbegin(), published.rend(), [](const CatalogEntry* entry) {
+        return entry->manifest->train_loss.has_value() &&
+               std::isfinite(*entry->manifest->train_loss);
+      });
+  if (finite != published.rend()) kept.insert(*finite);
   for (const CatalogEntry* entry : published) {
     if (policy.keep_every_steps > 0 && entry->step % policy.keep_every_steps == 0) {
       kept.insert(entry);

@@ -45,10 +45,11 @@ struct RetentionScope {
   std::int64_t resume_step = 0;
 };
 
-// Paths to remove, decided from the list alone. The newest published one always stays; unpublished
-// folders of a step or epoch before the newest published one are left-overs and go. What was given
-// up counts for nothing, so that it pushes out no checkpoint that the coordinator knows, and goes
-// as soon as this epoch has published one. Nothing where a newer epoch has written.
+// Paths to remove, decided from the list alone. The newest published one always stays, and so does
+// the newest whose training loss was finite; unpublished folders of a step or epoch before the
+// newest published one are left-overs and go. What was given up counts for nothing, so that it
+// pushes out no checkpoint that the coordinator knows, and goes as soon as this epoch has published
+// one. Nothing where a newer epoch has written.
 std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entries,
                                          const RetentionPolicy& policy,
                                          const RetentionScope& scope);

@@ -21,16 +21,23 @@ const Vector& PartOf(const ShardTensor& tensor, std::size_t part) {
 
 absl::Status CheckTensor(const ShardTensor& tensor) {
   const std::int64_t elements = (tensor.row_end - tensor.row_begin) * tensor.row_elements();
+  if (elements == 0) return absl::OkStatus();
   for (std::size_t part = 0; part < 3; ++part) {
     const Vector& vector = PartOf(tensor, part);
-    if (elements == 0) continue;
-    if (vector.dtype != DType::kF32 || vector.size != elements) {
+    const bool split = part == 0 && vector.dtype == DType::kBf16 &&
+                       tensor.remainder.dtype == DType::kU16 && tensor.remainder.size == elements;
+    if ((vector.dtype != DType::kF32 && !split) || vector.size != elements) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "tensor \"%s\": its %s is %d x %s, rows [%d, %d) of [%s] are %d x f32", tensor.name,
           kTensorParts[part], vector.size, NameOf(vector.dtype), tensor.row_begin, tensor.row_end,
           absl::StrJoin(tensor.shape, ","), elements));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensors(std::span<const ShardTensor> tensors) {
+  for (const ShardTensor& tensor : tensors) RETURN_IF_ERROR(CheckTensor(tensor));
   return absl::OkStatus();
 }
 
@@ -49,18 +56,32 @@ bool ParseRows(const std::string& text, std::vector<std::int64_t>* shape, Manife
   return !shape->empty();
 }
 
-absl::Status AppendFromDevice(SafetensorsWriter& writer, const Vector& vector, Device& device,
-                              std::span<std::byte> staging) {
-  const auto* from = static_cast<const std::byte*>(vector.data);
-  for (auto left = static_cast<std::size_t>(vector.size_bytes()); left > 0;) {
-    const std::size_t count = std::min(left, staging.size());
-    RETURN_IF_ERROR(device.Copy(staging.data(), from, count, device.copy()));
-    RETURN_IF_ERROR(device.Synchronize(device.copy()));
-    RETURN_IF_ERROR(writer.Append(staging.first(count)));
-    from += count;
-    left -= count;
+// f32 from bf16 and what it lacks, as Ops::JoinMaster.
+void JoinMaster(const ShardTensor& tensor, std::size_t first, std::span<std::byte> to) {
+  const auto* compute = static_cast<const std::uint16_t*>(tensor.master.data) + first;
+  const auto* remainder = static_cast<const std::int16_t*>(tensor.remainder.data) + first;
+  auto* bits = reinterpret_cast<std::uint32_t*>(to.data());
+  for (std::size_t i = 0; i < to.size() / sizeof(*bits); ++i) {
+    bits[i] = (static_cast<std::uint32_t>(compute[i]) << 16) +
+              static_cast<std::uint32_t>(static_cast<std::int32_t>(remainder[i]));
   }
-  return absl::OkStatus();
+}
+
+absl::Status WriteParts(SafetensorsWriter& writer, std::span<const ShardTensor> tensors,
+                        std::span<std::byte> staging, const ReadPart& read) {
+  for (std::size_t part = 0; part < 3; ++part) {
+    for (const ShardTensor& tensor : tensors) {
+      const auto total =
+          static_cast<std::size_t>((tensor.row_end - tensor.row_begin) * tensor.row_elements()) *
+          sizeof(float);
+      for (std::size_t at = 0; at < total; at += staging.size()) {
+        const std::span<std::byte> to = staging.first(std::min(staging.size(), total - at));
+        ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, read(tensor, part, at, to));
+        RETURN_IF_ERROR(writer.Append(bytes));
+      }
+    }
+  }
+  return writer.Finish();
 }
 
 // Adds the rows that one shard file holds to `tensors`.
@@ -99,14 +120,15 @@ std::string DescribeRows(std::int64_t row_begin, std::int64_t row_end,
   return absl::StrFormat("%d:%d of %s", row_begin, row_end, absl::StrJoin(shape, ","));
 }
 
-absl::StatusOr<ManifestFile> WriteShard(BlobStore& store, const std::string& directory, int rank,
-                                        std::span<const ShardTensor> tensors, Device& device) {
-  RETURN_IF_ERROR(store.CreateDirectory(directory));
+std::string ShardFileName(int rank) { return absl::StrFormat("rank-%05d.safetensors", rank); }
+
+absl::StatusOr<ManifestFile> WriteShardFrom(BlobStore& store, const std::string& directory,
+                                            int rank, std::span<const ShardTensor> tensors,
+                                            std::span<std::byte> staging, const ReadPart& read) {
   std::vector<SafetensorsWriter::Declaration> declarations;
   SafetensorsFile::Metadata metadata = {{"format", "fsdp.shard"}, {"rank", absl::StrCat(rank)}};
   for (std::size_t part = 0; part < 3; ++part) {
     for (const ShardTensor& tensor : tensors) {
-      RETURN_IF_ERROR(CheckTensor(tensor));
       metadata["rows/" + tensor.name] =
           DescribeRows(tensor.row_begin, tensor.row_end, tensor.shape);
       if (tensor.row_begin == tensor.row_end) continue;
@@ -116,27 +138,56 @@ absl::StatusOr<ManifestFile> WriteShard(BlobStore& store, const std::string& dir
           {absl::StrCat(kTensorParts[part], "/", tensor.name), "F32", std::move(shape)});
     }
   }
+  RETURN_IF_ERROR(store.CreateDirectory(directory));
   ManifestFile file;
-  file.name = absl::StrFormat("rank-%05d.safetensors", rank);
+  file.name = ShardFileName(rank);
   ASSIGN_OR_RETURN(std::unique_ptr<BlobWriter> blob,
                    store.Create(absl::StrCat(directory, "/", file.name)));
   ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
                    SafetensorsWriter::Create(*blob, declarations, metadata));
-  ASSIGN_OR_RETURN(const std::unique_ptr<DeviceBuffer> staging, device.AllocateHost(kChunkBytes));
-  const std::span<std::byte> bytes(static_cast<std::byte*>(staging->data()), kChunkBytes);
-  for (std::size_t part = 0; part < 3; ++part) {
-    for (const ShardTensor& tensor : tensors) {
-      if (tensor.row_begin == tensor.row_end) continue;
-      RETURN_IF_ERROR(AppendFromDevice(*writer, PartOf(tensor, part), device, bytes));
-    }
-  }
-  RETURN_IF_ERROR(writer->Finish());
+  RETURN_IF_ERROR(WriteParts(*writer, tensors, staging, read));
   RETURN_IF_ERROR(blob->Sync());
   RETURN_IF_ERROR(blob->Publish());
   RETURN_IF_ERROR(store.SyncDirectory(directory));
   file.size_bytes = writer->size_bytes();
   file.crc32c = writer->crc32c();
   return file;
+}
+
+absl::StatusOr<ManifestFile> WriteShard(BlobStore& store, const std::string& directory, int rank,
+                                        std::span<const ShardTensor> tensors, Device& device) {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  ASSIGN_OR_RETURN(const std::unique_ptr<DeviceBuffer> staging, device.AllocateHost(kChunkBytes));
+  const auto read = [&device](
+                        const ShardTensor& tensor, std::size_t part, std::size_t first,
+                        std::span<std::byte> to) -> absl::StatusOr<std::span<const std::byte>> {
+    const auto* from = static_cast<const std::byte*>(PartOf(tensor, part).data) + first;
+    RETURN_IF_ERROR(device.Copy(to.data(), from, to.size(), device.copy()));
+    RETURN_IF_ERROR(device.Synchronize(device.copy()));
+    return to;
+  };
+  return WriteShardFrom(store, directory, rank, tensors,
+                        {static_cast<std::byte*>(staging->data()), kChunkBytes}, read);
+}
+
+absl::StatusOr<ManifestFile> WriteSnapshot(BlobStore& store, const std::string& directory, int rank,
+                                           std::span<const ShardTensor> tensors,
+                                           const std::atomic<bool>& cancelled) {
+  RETURN_IF_ERROR(CheckTensors(tensors));
+  std::vector<float> staging(kChunkBytes / sizeof(float));
+  const auto read = [&cancelled](
+                        const ShardTensor& tensor, std::size_t part, std::size_t first,
+                        std::span<std::byte> to) -> absl::StatusOr<std::span<const std::byte>> {
+    if (cancelled.load()) return absl::CancelledError("the save was given up");
+    const Vector& vector = PartOf(tensor, part);
+    if (vector.dtype == DType::kF32) {
+      return std::span(static_cast<const std::byte*>(vector.data) + first, to.size());
+    }
+    JoinMaster(tensor, first / sizeof(float), to);
+    return to;
+  };
+  return WriteShardFrom(store, directory, rank, tensors, std::as_writable_bytes(std::span(staging)),
+                        read);
 }
 
 absl::StatusOr<Manifest> BuildManifest(BlobStore& store, const std::string& directory,

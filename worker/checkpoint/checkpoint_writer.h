@@ -9,6 +9,8 @@
 // Until PublishManifest has returned the checkpoint does not exist; what a crash leaves behind is
 // removed by the next retention run.
 
+#include <atomic>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +29,20 @@ namespace fsdp {
 //   errors of the store
 absl::StatusOr<ManifestFile> WriteShard(BlobStore& store, const std::string& directory, int rank,
                                         std::span<const ShardTensor> tensors, Device& device);
+// The same from wherever `read` gets it; of `tensors` names, shapes and rows count. `staging`: a
+// piece at a time, of whole elements.
+using ReadPart = std::function<absl::StatusOr<std::span<const std::byte>>(
+    // `to.size()` bytes of a part (0: master, 1: m, 2: v) in f32, from `first_byte` on; in `to` or
+    // where they lie.
+    const ShardTensor& tensor, std::size_t part, std::size_t first_byte, std::span<std::byte> to)>;
+absl::StatusOr<ManifestFile> WriteShardFrom(BlobStore& store, const std::string& directory,
+                                            int rank, std::span<const ShardTensor> tensors,
+                                            std::span<std::byte> staging, const ReadPart& read);
+// The same from host memory, a snapshot's; on any thread.
+//   CANCELLED  `cancelled` became true: nothing was published
+absl::StatusOr<ManifestFile> WriteSnapshot(BlobStore& store, const std::string& directory, int rank,
+                                           std::span<const ShardTensor> tensors,
+                                           const std::atomic<bool>& cancelled);
 
 // `header` with its files and tensors filled in: `files` by rank; the rows from the files' headers.
 //   DATA_LOSS  a shard file is missing, has another size, or its rows do not tile a tensor
@@ -45,6 +61,9 @@ absl::Status PublishManifest(BlobStore& store, const std::string& directory,
 
 // Of all names and shapes, in order.
 std::uint64_t ModelHash(std::span<const ShardTensor> tensors);
+
+// "rank-00002.safetensors".
+std::string ShardFileName(int rank);
 
 // What a shard file's metadata says under "rows/<name>": "5:10 of 16,4".
 std::string DescribeRows(std::int64_t row_begin, std::int64_t row_end,

@@ -21,10 +21,13 @@ struct ShardTensor {
   std::vector<std::int64_t> shape;  // of the whole parameter; dim 0 are the rows
   std::int64_t row_begin = 0;       // this rank's rows; equal when it holds none
   std::int64_t row_end = 0;
-  // Device memory of those rows, packed: (row_end - row_begin) x product(shape[1:]) elements, fp32.
+  // Memory of those rows, packed: (row_end - row_begin) x product(shape[1:]) elements, fp32; on the
+  // device, but for a snapshot's (Engine::TakeSnapshot).
   Vector master;
   Vector m;
   Vector v;
+  // Of snapshots alone: `master` is bf16, and these u16 are what it lacks (Ops::SplitMaster).
+  Vector remainder;
 
   [[nodiscard]] std::int64_t row_elements() const {
     std::int64_t elements = 1;

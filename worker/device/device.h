@@ -5,7 +5,7 @@
 // once.
 //
 // Thread rule: a Device and its streams are driven by one host thread (the trainer's step thread).
-// Only Communicator::Abort and read-only queries may come from elsewhere.
+// Only Communicator::Abort, Synchronize(Event&) and read-only queries may come from elsewhere.
 // Lifetime: Device outlives its streams, events, buffers and Ops.
 //
 // Streams are ordered queues. On CUDA the four of them are CUDA streams (gather and scatter with
@@ -97,6 +97,9 @@ class Device {
   // Blocks the host until everything put into `stream` has run; returns the first error of that
   // work.
   virtual absl::Status Synchronize(Stream& stream) = 0;
+  // Blocks the calling thread, which may be any, until `event`'s last Record was reached. Nobody
+  // records it again meanwhile.
+  virtual absl::Status Synchronize(Event& event) = 0;
 
   // CUDA graphs. A device without them refuses the calls below: UNIMPLEMENTED.
   [[nodiscard]] virtual bool has_graphs() const { return false; }

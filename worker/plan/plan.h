@@ -59,6 +59,8 @@ struct PlanInput {
   // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, on CUDA half of all logits, but 1 to
   // 4 GiB.
   std::int64_t logits_chunk_bytes = 0;
+  // A copy of weights and moments in pinned host memory, from which checkpoints are written.
+  bool async_checkpoint = false;
   // Absent: estimated from the shapes. The engine asks its device.
   std::optional<ScratchSizes> scratch;
   // What the device's runtime and libraries take besides; absent: 0 on the CPU, 640 MiB on CUDA.
@@ -98,6 +100,12 @@ struct PlannedBuffer {
 // Index into Plan::buffers; -1: there is no such buffer.
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
+
+// A buffer with a number for each of the shard's elements.
+struct FlatArray {
+  BufferId id = kNoBuffer;
+  DType dtype = DType::kF32;
+};
 
 struct UnitPlan {
   UnitSpec spec;
@@ -214,6 +222,9 @@ struct Plan {
   // arena + context + NCCL: what a rank takes.
   std::int64_t total_bytes = 0;
   std::vector<MemoryRow> memory;  // sums to total_bytes
+  // Of the rank's host, pinned on CUDA; not in total_bytes.
+  std::vector<MemoryRow> host_memory;
+  std::int64_t snapshot_bytes = 0;  // weights and moments at the time of a save; 0: none
   // Largest number of bytes of each kind at any one tick, by MemoryKind.
   std::array<std::int64_t, kNumMemoryKinds> peak_bytes_by_kind{};
   std::vector<std::string> schedule;
@@ -230,6 +241,13 @@ struct Plan {
   // The f32 master is kept as bf16 weight and 16-bit remainder, exactly: 16 bytes a parameter with
   // moments and gradient.
   [[nodiscard]] bool split_master() const { return remainder != kNoBuffer; }
+  // What a snapshot holds of the shard: weights as they are kept, and moments.
+  [[nodiscard]] std::vector<FlatArray> snapshot_arrays() const {
+    const FlatArray m{moment1, master_dtype()};
+    const FlatArray v{moment2, master_dtype()};
+    if (!split_master()) return {{master, master_dtype()}, m, v};
+    return {{compute_weights, DType::kBf16}, {remainder, DType::kU16}, m, v};
+  }
   // Norm statistics, log-sum-exp and rope tables.
   [[nodiscard]] DType stats_dtype() const { return master_dtype(); }
   // What weight gradients are written in.

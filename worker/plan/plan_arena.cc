@@ -174,6 +174,17 @@ void AddMemoryRows(Plan& plan) {
                          plan.input.num_communicators == 1 ? "" : "s")});
   }
   plan.total_bytes = plan.arena_bytes + context + nccl;
+  plan.host_memory.clear();
+  plan.snapshot_bytes = 0;
+  if (!plan.input.async_checkpoint) return;
+  for (const FlatArray& array : plan.snapshot_arrays()) {
+    plan.snapshot_bytes += plan.shard_elements * static_cast<std::int64_t>(SizeOf(array.dtype));
+  }
+  plan.host_memory.push_back(
+      {plan.input.device == DeviceKind::kCuda ? "pinned host memory" : "host memory",
+       plan.snapshot_bytes,
+       absl::StrFormat("%d x %d, a checkpoint's snapshot", plan.shard_elements,
+                       plan.snapshot_bytes / plan.shard_elements)});
 }
 
 }  // namespace fsdp::internal

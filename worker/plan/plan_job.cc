@@ -14,6 +14,14 @@ v1::PrecisionDType ToProto(DType dtype) {
   return dtype == DType::kBf16 ? v1::PRECISION_D_TYPE_BF16 : v1::PRECISION_D_TYPE_FP32;
 }
 
+v1::MemoryRow ToProto(const MemoryRow& row) {
+  v1::MemoryRow out;
+  out.set_kind(row.kind);
+  out.set_bytes(row.bytes);
+  out.set_detail(row.detail);
+  return out;
+}
+
 // Rates are known for bf16 on one GPU (StepRates); 0: no prediction.
 double PredictedSeconds(const Plan& plan) {
   const bool known =
@@ -83,6 +91,7 @@ absl::StatusOr<PlanInput> PlanInputFromJob(const v1::TrainingJob& job, int world
   }
   if (sharding.has_prefetch()) input.prefetch = sharding.prefetch();
   if (sharding.has_communicators()) input.num_communicators = sharding.communicators();
+  input.async_checkpoint = !spec.checkpoint().dir().empty() && spec.checkpoint().async();
   input.device =
       spec.resources().device() == v1::DEVICE_TYPE_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
   input.device_memory_bytes = device_memory_bytes;
@@ -100,12 +109,8 @@ v1::Plan ToProto(const Plan& plan) {
   out.set_world_size(plan.input.world_size);
   out.set_parameters(plan.parameters);
   out.set_total_bytes(plan.total_bytes);
-  for (const MemoryRow& row : plan.memory) {
-    v1::MemoryRow* to = out.add_memory();
-    to->set_kind(row.kind);
-    to->set_bytes(row.bytes);
-    to->set_detail(row.detail);
-  }
+  for (const MemoryRow& row : plan.memory) *out.add_memory() = ToProto(row);
+  for (const MemoryRow& row : plan.host_memory) *out.add_host_memory() = ToProto(row);
   for (const UnitPlan& unit : plan.units) {
     v1::PlanUnit* to = out.add_units();
     to->set_name(unit.spec.name);

@@ -75,14 +75,22 @@ class BenchRun {
     RETURN_IF_ERROR(Prepare());
     const std::int64_t total = options_.warmup + options_.steps;
     FamilyTable before{};
+    auto begin = std::chrono::steady_clock::now();
     for (std::int64_t step = 1; step <= total; ++step) {
       if (step == options_.warmup + 1) {
         RETURN_IF_ERROR(TakeLast());
         before = engine_->families();
+        begin = std::chrono::steady_clock::now();
       }
       RETURN_IF_ERROR(Step(step));
+      RETURN_IF_ERROR(SaveAfter(step));
     }
     RETURN_IF_ERROR(TakeLast());
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
+    report_.wall_seconds = wall.count();
+    if (checkpoints_ != nullptr) {
+      ASSIGN_OR_RETURN(report_.checkpoints, checkpoints_->Finish());
+    }
     Finish(before);
     if (options_.checksum) {
       ASSIGN_OR_RETURN(report_.checksum, WeightsChecksum(*engine_, rank_.device));
@@ -110,6 +118,7 @@ class BenchRun {
     input.logits_chunk_bytes = options_.logits_chunk_mib << 20;
     input.num_communicators = options_.num_communicators;
     input.reshard_after_forward = options_.reshard_after_forward;
+    input.async_checkpoint = options_.checkpoint_every > 0 && options_.checkpoint_async;
     if (backend_.memory_bytes) input.device_memory_bytes = backend_.memory_bytes(rank_.device);
     ASSIGN_OR_RETURN(const Plan plan, Engine::PlanFor(input, rank_.device));
     ASSIGN_OR_RETURN(report_.attention, Engine::AttentionFor(plan, rank_.device));
@@ -120,6 +129,10 @@ class BenchRun {
     ASSIGN_OR_RETURN(engine_,
                      Engine::Create(plan, engine, rank_.device, rank_.gather, rank_.scatter));
     RETURN_IF_ERROR(engine_->InitializeWeights(options_.seed));
+    if (options_.checkpoint_every > 0) {
+      ASSIGN_OR_RETURN(checkpoints_,
+                       BenchCheckpoints::Create(options_.checkpoint_directory, *engine_, rank_));
+    }
     report_.options = options_;
     report_.options.recompute = plan.input.recompute;
     report_.parameters = plan.parameters;
@@ -145,6 +158,11 @@ class BenchRun {
     report_.first_step_seconds = first.count();
     report_.start_to_first_step_seconds = SecondsSinceProcessStart();
     return absl::OkStatus();
+  }
+
+  absl::Status SaveAfter(std::int64_t step) {
+    if (checkpoints_ == nullptr || step <= options_.warmup) return absl::OkStatus();
+    return checkpoints_->AfterStep(step, (step - options_.warmup) % options_.checkpoint_every == 0);
   }
 
   // The step that is still on its way.
@@ -176,6 +194,7 @@ class BenchRun {
   const LocalBackend& backend_;
   LocalRank& rank_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<BenchCheckpoints> checkpoints_;
   std::vector<std::int32_t> tokens_, targets_;
   BenchReport report_;
 };
@@ -220,6 +239,26 @@ nlohmann::ordered_json FloorJson(const StepFloor& floor, double step_seconds) {
           {"copy_TBps", Rounded(floor.copy_bytes_per_second / 1e12, 3)}};
 }
 
+double Mean(const std::vector<double>& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+         static_cast<double>(std::max<std::size_t>(seconds.size(), 1));
+}
+
+nlohmann::ordered_json CheckpointsJson(const CheckpointFigures& figures, bool async) {
+  const double gigabytes = static_cast<double>(figures.size_bytes) / 1e9;
+  const double durable = Mean(figures.durable_seconds);
+  const auto longest =
+      std::max_element(figures.blocking_seconds.begin(), figures.blocking_seconds.end());
+  return {
+      {"async", async},
+      {"saves", figures.durable_seconds.size()},
+      {"GB", Rounded(gigabytes, 6)},
+      {"blocking_s", Rounded(Mean(figures.blocking_seconds), 4)},
+      {"longest_blocking_s", longest == figures.blocking_seconds.end() ? 0 : Rounded(*longest, 4)},
+      {"durable_s", Rounded(durable, 3)},
+      {"GBps", durable > 0 ? Rounded(gigabytes / durable, 3) : 0}};
+}
+
 v1::RecomputePolicy RecomputeFrom(const std::string& name) {
   if (name == "none") return v1::RECOMPUTE_POLICY_NONE;
   if (name == "selective") return v1::RECOMPUTE_POLICY_SELECTIVE;
@@ -233,14 +272,14 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
   std::vector<std::string> valued = {"model",      "batch",  "seq",       "steps", "warmup",
                                      "accumulate", "layers", "vocab",     "dim",   "heads",
                                      "precision",  "reduce", "recompute", "seed"};
-  const std::vector<std::string> of_ranks = {"device",        "local-ranks",       "communicator",
-                                             "communicators", "nccl-registration", "prefetch",
-                                             "logits-chunk"};
+  const std::vector<std::string> of_ranks = {
+      "device",   "local-ranks",  "communicator",   "communicators",   "nccl-registration",
+      "prefetch", "logits-chunk", "checkpoint-dir", "checkpoint-every"};
   valued.insert(valued.end(), of_ranks.begin(), of_ranks.end());
   ASSIGN_OR_RETURN(const ToolFlags flags,
                    ToolFlags::Parse(arguments, valued,
                                     {"json", "async", "no-reshard", "time-families", "no-graphs",
-                                     "floor", "deterministic", "checksum"}));
+                                     "floor", "deterministic", "checksum", "checkpoint-async"}));
   if (!flags.positional().empty()) {
     return absl::InvalidArgumentError("bench takes no argument " + flags.positional()[0]);
   }
@@ -268,6 +307,15 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
                    ParseCommunicatorKind(flags.Text("communicator", fallback)));
   ASSIGN_OR_RETURN(options.registration, ParseBufferRegistration(flags.Text(
                                              "nccl-registration", NameOf(kDefaultRegistration))));
+  options.checkpoint_directory = flags.Text("checkpoint-dir", "");
+  ASSIGN_OR_RETURN(options.checkpoint_every, flags.Integer("checkpoint-every", 0, 1, 1 << 20));
+  options.checkpoint_async = flags.Has("checkpoint-async");
+  const bool saves = !options.checkpoint_directory.empty();
+  if (saves != flags.Has("checkpoint-every") || (options.checkpoint_async && !saves)) {
+    return absl::InvalidArgumentError(
+        "--checkpoint-dir DIR and --checkpoint-every N go together, and --checkpoint-async with "
+        "both");
+  }
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
   options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
   options.recompute = RecomputeFrom(recompute);
@@ -317,6 +365,10 @@ Times training steps on random tokens and prints one JSON line. NAME is a preset
   --floor                               "floor": what the step cannot go below (one rank): its own
                                         matmuls and attention replayed alone, over a second each,
                                         and all other bytes at the rate of a copy; and step / floor
+  --checkpoint-dir DIR --checkpoint-every N [--checkpoint-async]   save after every N timed steps, as
+                                        spec.checkpoint; "checkpoint": how long a save kept steps
+                                        from running, and until its manifest was on disk. The newest
+                                        stays in DIR. Compare "wall_ms", which has all between steps
   --checksum                            "checksum": CRC-32C of rank 0's master weights, m and v
                                         after the last step
   --json                                accepted: the line is JSON anyhow
@@ -337,8 +389,7 @@ std::string BenchReport::ToJson() const {
   const double median = MedianSeconds();
   const double fastest =
       step_seconds.empty() ? 0 : *std::min_element(step_seconds.begin(), step_seconds.end());
-  const double mean = std::accumulate(step_seconds.begin(), step_seconds.end(), 0.0) /
-                      static_cast<double>(std::max<std::size_t>(step_seconds.size(), 1));
+  const double mean = Mean(step_seconds);
   const auto tokens =
       static_cast<double>(options.batch * options.accumulate * options.sequence_length);
   nlohmann::ordered_json json;
@@ -353,6 +404,7 @@ std::string BenchReport::ToJson() const {
   json["step_ms"] = Rounded(median * 1e3, 2);
   json["min_ms"] = Rounded(fastest * 1e3, 2);
   json["mean_ms"] = Rounded(mean * 1e3, 3);
+  json["wall_ms"] = Rounded(wall_seconds / static_cast<double>(options.steps) * 1e3, 3);
   json["tok_s_gpu"] = median > 0 ? std::round(tokens / median) : 0;
   json["tflops"] = median > 0 ? Rounded(model_flops_per_rank_step / median / 1e12, 3) : 0;
   json["peak_GB"] = Rounded(static_cast<double>(peak_bytes) / 1e9, 3);
@@ -381,6 +433,7 @@ std::string BenchReport::ToJson() const {
   json["families"] = FamiliesJson(families, options.steps);
   if (options.time_families) json["gaps_ms"] = Rounded(launch_gap_seconds * 1e3, 3);
   if (checksum) json["checksum"] = absl::StrFormat("%08x", *checksum);
+  if (checkpoints) json["checkpoint"] = CheckpointsJson(*checkpoints, options.checkpoint_async);
   if (floor) json["floor"] = FloorJson(*floor, median);
   return json.dump();
 }

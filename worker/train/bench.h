@@ -17,6 +17,7 @@
 #include "worker/device/ops.h"
 #include "worker/plan/model_config.h"
 #include "worker/profile/family_recorder.h"
+#include "worker/train/bench_checkpoint.h"
 #include "worker/train/bench_floor.h"
 #include "worker/train/local_ranks.h"
 
@@ -48,6 +49,10 @@ struct BenchOptions {
   // Afterwards, what the step could not go below (bench_floor.h); world size 1.
   bool floor = false;
   bool deterministic = false;
+  // Checkpoints after every so many measured steps, to this folder; empty: none.
+  std::string checkpoint_directory;
+  std::int64_t checkpoint_every = 0;
+  bool checkpoint_async = false;
   bool checksum = false;   // of the weights after the last step (weights_checksum.h)
   std::uint64_t seed = 0;  // of weights and tokens; below 2^31
 };
@@ -59,6 +64,8 @@ struct BenchReport {
   double model_flops_per_rank_step = 0;
   std::vector<double> step_seconds;  // of the measured steps
   std::vector<double> losses;        // of all steps
+  // Of the measured steps from the first's begin to the last's end, with what lies between them.
+  double wall_seconds = 0;
   double first_step_seconds = 0;
   // From the start of the process to the end of the first step.
   double start_to_first_step_seconds = 0;
@@ -72,6 +79,7 @@ struct BenchReport {
   double launch_gap_seconds = 0;   // mean of the measured steps, with time_families
   std::optional<std::uint32_t> checksum;
   std::optional<StepFloor> floor;
+  std::optional<CheckpointFigures> checkpoints;
 
   [[nodiscard]] double MedianSeconds() const;
   // One line.

@@ -89,15 +89,21 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const Plan& plan,
       auto arena, shareable ? device.AllocateShareable(arena_bytes) : device.Allocate(arena_bytes));
   ASSIGN_OR_RETURN(auto host,
                    device.AllocateHost(static_cast<std::size_t>(EngineImpl::HostBytes(plan))));
-  auto engine = std::make_unique<EngineImpl>(plan, options, device, gather, scatter,
-                                             std::move(arena), std::move(host));
+  std::unique_ptr<DeviceBuffer> snapshot;
+  if (plan.snapshot_bytes > 0) {
+    ASSIGN_OR_RETURN(snapshot, device.AllocateHost(static_cast<std::size_t>(plan.snapshot_bytes)));
+  }
+  auto engine =
+      std::make_unique<EngineImpl>(plan, options, device, gather, scatter, std::move(arena),
+                                   std::move(host), std::move(snapshot));
   RETURN_IF_ERROR(engine->Start());
   return engine;
 }
 
 EngineImpl::EngineImpl(const Plan& plan, const EngineOptions& options, Device& device,
                        Communicator* gather, Communicator* scatter,
-                       std::unique_ptr<DeviceBuffer> arena, std::unique_ptr<DeviceBuffer> host)
+                       std::unique_ptr<DeviceBuffer> arena, std::unique_ptr<DeviceBuffer> host,
+                       std::unique_ptr<DeviceBuffer> snapshot)
     : plan_(plan),
       options_(options),
       device_(device),
@@ -106,6 +112,7 @@ EngineImpl::EngineImpl(const Plan& plan, const EngineOptions& options, Device& d
       rank_(gather == nullptr ? 0 : gather->rank()),
       arena_memory_(std::move(arena)),
       host_memory_(std::move(host)),
+      snapshot_memory_(std::move(snapshot)),
       arena_(plan_, arena_memory_->data()),
       recorder_(/*time_launches=*/device.kind() == DeviceKind::kCpu),
       model_(arena_, device, recorder_),
@@ -216,6 +223,8 @@ Vector EngineImpl::Slice(BufferId id, DType dtype, const UnitPlan& unit) const {
 }
 
 absl::StatusOr<std::vector<ShardTensor>> EngineImpl::OpenWeights() {
+  // Its tensors may be written to.
+  RETURN_IF_ERROR(FinishSnapshot());
   if (plan_.split_master()) {
     for (std::size_t i = 0; i < plan_.units.size(); ++i) {
       const UnitPlan& unit = plan_.units[i];
@@ -231,6 +240,7 @@ absl::StatusOr<std::vector<ShardTensor>> EngineImpl::OpenWeights() {
 std::vector<ShardTensor> EngineImpl::gradient_tensors() { return Tensors(/*gradients=*/true); }
 
 absl::Status EngineImpl::InitializeWeights(std::uint64_t seed) {
+  RETURN_IF_ERROR(FinishSnapshot());
   std::size_t index = 0;
   const std::vector<ShardTensor> tensors = Tensors(/*gradients=*/false);
   for (const UnitPlan& unit : plan_.units) {

@@ -67,6 +67,14 @@ struct StepResult {
   v1::StepPhases phases;          // of this rank
 };
 
+// A rank's weights and moments between two steps, in host memory.
+struct Snapshot {
+  // In unit order; `remainder` is set where the master is kept split.
+  std::vector<ShardTensor> tensors;
+  // Reached when the copy is complete; until then `tensors` hold nothing.
+  Event* copied = nullptr;
+};
+
 struct EvaluationResult {
   double loss_sum = 0;  // over the valid tokens of all ranks
   std::int64_t valid_tokens = 0;
@@ -106,6 +114,12 @@ class Engine {
   virtual std::vector<ShardTensor> gradient_tensors() = 0;
   // Takes over what was written to the masters of the last OpenWeights.
   virtual absl::Status WeightsChanged() = 0;
+
+  // Copies weights and moments as they are now to host memory, in the copy stream, without waiting.
+  // The next step's forward and backward run beside it; its update waits for the copy, a unit at a
+  // time. The snapshot is good until the next one is taken.
+  //   FAILED_PRECONDITION  the plan has no async_checkpoint
+  virtual absl::StatusOr<Snapshot> TakeSnapshot() = 0;
 
   // One optimizer step.
   //   FAILED_PRECONDITION  spans do not hold the rank's share; the engine is still usable

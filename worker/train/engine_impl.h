@@ -2,7 +2,8 @@
 #define FSDPCTL_WORKER_TRAIN_ENGINE_IMPL_H_
 
 // The engine's state. engine.cc builds it and holds the weights, engine_step.cc is the training
-// step, engine_evaluate.cc the passes without gradients, engine_replay.cc parts of a step alone.
+// step, engine_evaluate.cc the passes without gradients, engine_snapshot.cc the copy that a
+// checkpoint is written from, engine_replay.cc parts of a step alone.
 
 #include <array>
 #include <memory>
@@ -33,7 +34,7 @@ class EngineImpl final : public Engine {
  public:
   EngineImpl(const Plan& plan, const EngineOptions& options, Device& device, Communicator* gather,
              Communicator* scatter, std::unique_ptr<DeviceBuffer> arena,
-             std::unique_ptr<DeviceBuffer> host);
+             std::unique_ptr<DeviceBuffer> host, std::unique_ptr<DeviceBuffer> snapshot);
   ~EngineImpl() override;
 
   absl::Status Start();
@@ -42,6 +43,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::vector<ShardTensor>> OpenWeights() override;
   std::vector<ShardTensor> gradient_tensors() override;
   absl::Status WeightsChanged() override;
+  absl::StatusOr<Snapshot> TakeSnapshot() override;
   absl::StatusOr<StepResult> Step(const StepInput& input) override;
   absl::StatusOr<StepResult> Flush() override;
   absl::StatusOr<EvaluationResult> Evaluate(std::span<const std::int32_t> tokens,
@@ -77,6 +79,12 @@ class EngineImpl final : public Engine {
   [[nodiscard]] Vector Slice(BufferId id, DType dtype, const UnitPlan& unit) const;
   absl::Status UpdateUnits(const AdamWOptions& options);
   absl::Status UpdateUnit(std::size_t unit, const AdamWOptions& options);
+  // The compute stream waits for the part of a snapshot that `unit`'s update would write over.
+  absl::Status WaitForSnapshot(std::size_t unit);
+  // The host waits for a snapshot that is still being copied.
+  absl::Status FinishSnapshot();
+  absl::Status CopyForSnapshot(std::size_t unit);
+  [[nodiscard]] std::vector<ShardTensor> SnapshotTensors() const;
   absl::Status UploadRopeTables();
   absl::Status Upload(const Vector& to, const std::vector<double>& values);
 
@@ -128,6 +136,7 @@ class EngineImpl final : public Engine {
   const int rank_;
   std::unique_ptr<DeviceBuffer> arena_memory_;
   std::unique_ptr<DeviceBuffer> host_memory_;
+  std::unique_ptr<DeviceBuffer> snapshot_memory_;  // null without async_checkpoint
   const ArenaView arena_;
   FamilyRecorder recorder_;
   Transformer model_;
@@ -137,7 +146,10 @@ class EngineImpl final : public Engine {
   std::array<StepTimeline, 2> timelines_;
   std::array<EventLaunchTimer, 2> launch_timers_;
   StepTimeline evaluation_timeline_;
-  std::size_t slot_ = 0;  // of the current step
+  std::unique_ptr<Event> snapshot_begins_;
+  std::vector<std::unique_ptr<Event>> snapshot_copied_;  // by unit
+  bool snapshot_pending_ = false;                        // no update has waited for it yet
+  std::size_t slot_ = 0;                                 // of the current step
   std::optional<Pending> pending_;
   absl::Status dead_;
   std::int64_t num_steps_ = 0;

@@ -198,7 +198,13 @@ absl::Status EngineImpl::Update(const StepInput& input) {
   RETURN_IF_ERROR(
       device_.Copy(&scalars()->step[slot_], &staged, sizeof(staged), device_.compute()));
   const StageGraphs::Key key{.work = StageGraphs::Work::kUpdate, .output = stats()};
-  RETURN_IF_ERROR(graphs_.Run(key, [&] { return UpdateUnits(options); }));
+  if (snapshot_pending_) {
+    // Its events lie in another stream and are of this step alone: no graph can hold the waits.
+    RETURN_IF_ERROR(UpdateUnits(options));
+    snapshot_pending_ = false;
+  } else {
+    RETURN_IF_ERROR(graphs_.Run(key, [&] { return UpdateUnits(options); }));
+  }
   exchange_.InvalidateWeights();
   return absl::OkStatus();
 }
@@ -208,6 +214,7 @@ absl::Status EngineImpl::UpdateUnits(const AdamWOptions& options) {
   RETURN_IF_ERROR(
       device_.ops().FinishStats(device_.compute(), stats(), max_norm, &scalars()->update[slot_]));
   for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
+    RETURN_IF_ERROR(WaitForSnapshot(unit));
     RETURN_IF_ERROR(UpdateUnit(unit, options));
   }
   return absl::OkStatus();

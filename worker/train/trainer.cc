@@ -129,6 +129,7 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   ASSIGN_OR_RETURN(engine_, Engine::Create(setup_.plan, options, device_, gather, scatter));
   ASSIGN_OR_RETURN(exchange_, RankExchange::Create(device_, gather));
   CheckpointOptions checkpoint_options;
+  checkpoint_options.store = run_.store;
   checkpoint_options.verdict_wait = run_.verdict_wait;
   checkpoints_ = std::make_unique<CheckpointManager>(setup_, *engine_, device_, *exchange_, link_,
                                                      checkpoint_options);
@@ -193,8 +194,9 @@ absl::Status RunningRank::CheckResult(const StepResult& result) {
 // Stops reach ranks at different times; all must end at the same step.
 absl::Status RunningRank::Agree() {
   const MonotonicTime begin = Clock::Real().Now();
+  const ShardSaver::Progress saved = checkpoints_->progress();
   const double mine[] = {static_cast<double>(OutcomeOf(link_.stop())),
-                         static_cast<double>(memory_in_use_bytes())};
+                         static_cast<double>(memory_in_use_bytes()), saved[0], saved[1], saved[2]};
   ASSIGN_OR_RETURN(const auto all, exchange_->Gather(mine, "agree"));
   int largest = 0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -204,7 +206,7 @@ absl::Status RunningRank::Agree() {
   }
   outcome_ = static_cast<Outcome>(largest);
   seconds_.agree += SecondsSince(begin);
-  return absl::OkStatus();
+  return checkpoints_->OnProgress(all, 2);
 }
 
 absl::StatusOr<double> RunningRank::Evaluate() {
@@ -345,6 +347,9 @@ void RunningRank::Abandon(const std::string& why) {
 }
 
 absl::Status RunningRank::Explain(const absl::Status& status) const {
+  // All ranks learn of one that cannot save at the same time; the first to leave aborts the others'
+  // communicators.
+  if (CauseOf(status) == v1::FAILURE_CAUSE_CHECKPOINT) return status;
   for (const Communicator* communicator :
        {communicators_.gather.get(), communicators_.scatter.get()}) {
     if (communicator == nullptr) continue;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "fsdp/v1/trainer.pb.h"
+#include "worker/checkpoint/blob_store.h"
 #include "worker/device/device.h"
 #include "worker/train/trainer_backend.h"
 #include "worker/train/trainer_link.h"
@@ -30,6 +31,7 @@ struct TrainerRun {
   std::function<std::int64_t(Device&)> memory_in_use_bytes;     // may be null, see TrainerBackend
   StreamMarker marker = CpuStreamMarker();
   // See CheckpointOptions.
+  BlobStore* store = &BlobStore::Posix();
   absl::Duration verdict_wait = absl::Seconds(2);
 };
 

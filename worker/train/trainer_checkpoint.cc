@@ -33,7 +33,9 @@ CheckpointManager::CheckpointManager(const RankSetup& setup, Engine& engine, Dev
       exchange_(exchange),
       link_(link),
       options_(options),
-      store_(BlobStore::Posix()) {}
+      store_(*options.store),
+      thread_(engine.plan().input.async_checkpoint ? std::make_unique<TaskThread>() : nullptr),
+      saver_(store_, engine, device, thread_.get()) {}
 
 absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
   TrainingPosition at;
@@ -88,83 +90,123 @@ absl::Status CheckpointManager::ShareFailure(const absl::Status& mine, int faile
       WithPeer(absl::AbortedError(texts[static_cast<std::size_t>(failed_rank)]), failed_rank));
 }
 
-// Also tells every rank whether all have written. A size is exact in a double up to 8 PiB.
-absl::StatusOr<std::vector<ManifestFile>> CheckpointManager::ExchangeFiles(
-    const absl::StatusOr<ManifestFile>& mine) {
-  const double values[] = {mine.ok() ? 1.0 : 0.0,
-                           mine.ok() ? static_cast<double>(mine->size_bytes) : 0.0,
-                           mine.ok() ? static_cast<double>(mine->crc32c) : 0.0};
-  ASSIGN_OR_RETURN(const auto all, exchange_.Gather(values, "checkpoint"));
-  const auto failed =
-      std::find_if(all.begin(), all.end(), [](const auto& of_rank) { return of_rank[0] == 0; });
-  if (failed != all.end()) {
-    return ShareFailure(mine.status(), static_cast<int>(failed - all.begin()));
+absl::Status CheckpointManager::Save(const TrainingPosition& at) {
+  if (saving_.has_value()) {
+    if (setup_.rank() == 0) {
+      LOG_WARNING("step %d waits for the checkpoint of step %d, which is still being written",
+                  at.step, saving_->at.step);
+    }
+    RETURN_IF_ERROR(FinishShards());
   }
-  std::vector<ManifestFile> files;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    ManifestFile file;
-    file.name = absl::StrFormat("rank-%05d.safetensors", rank);
-    file.size_bytes = static_cast<std::uint64_t>(all[rank][1]);
-    file.crc32c = static_cast<std::uint32_t>(all[rank][2]);
-    files.push_back(std::move(file));
-  }
-  return files;
+  const std::int64_t epoch = setup_.assignment.key().epoch();
+  RETURN_IF_ERROR(
+      saver_.Begin(absl::StrCat(setup_.checkpoint_root, "/", StepDirectoryName(at.step, epoch))));
+  saving_ = Saving{at};
+  last_step_ = at.step;
+  if (thread_ != nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(FinishShards());
+  return Settle(options_.verdict_wait);
 }
 
-absl::Status CheckpointManager::Save(const TrainingPosition& at) {
-  const std::int64_t epoch = setup_.assignment.key().epoch();
-  const std::string directory =
-      absl::StrCat(setup_.checkpoint_root, "/", StepDirectoryName(at.step, epoch));
-  ASSIGN_OR_RETURN(const std::vector<ShardTensor> tensors, engine_.OpenWeights());
-  const absl::StatusOr<ManifestFile> mine =
-      WriteShard(store_, directory, setup_.rank(), tensors, device_);
-  if (mine.ok()) {
+ShardSaver::Progress CheckpointManager::progress() {
+  const ShardSaver::Progress progress = saver_.progress();
+  if (saving_.has_value() && !saving_->told && progress[0] == 1) {
+    const ManifestFile& mine = saver_.mine();
     v1::TrainerToDaemon message;
     v1::CheckpointShardWritten& written = *message.mutable_shard_written();
-    written.set_step(at.step);
-    written.set_path(absl::StrCat(directory, "/", mine->name));
-    written.set_bytes(static_cast<std::int64_t>(mine->size_bytes));
-    written.set_crc32c(mine->crc32c);
-    RETURN_IF_ERROR(link_.Send(message));
+    written.set_step(saving_->at.step);
+    written.set_path(absl::StrCat(saver_.directory(), "/", mine.name));
+    written.set_bytes(static_cast<std::int64_t>(mine.size_bytes));
+    written.set_crc32c(mine.crc32c);
+    // A daemon that is gone ends the rank by itself.
+    link_.Send(message).IgnoreError();
+    saving_->told = true;
   }
-  ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, ExchangeFiles(mine));
-  last_step_ = at.step;
+  return progress;
+}
+
+absl::Status CheckpointManager::OnProgress(std::span<const std::vector<double>> all,
+                                           std::size_t first) {
+  if (!saving_.has_value()) return absl::OkStatus();
+  if (const std::optional<int> failed = ShardSaver::FailedRank(all, first)) {
+    return ShareFailure(saver_.mine_status(), *failed);
+  }
+  ASSIGN_OR_RETURN(const auto files, saver_.Take(all, first));
+  return files.has_value() ? Complete(*files) : absl::OkStatus();
+}
+
+absl::Status CheckpointManager::FinishShards() {
+  if (!saving_.has_value()) return absl::OkStatus();
+  saver_.Wait();
+  ASSIGN_OR_RETURN(const auto all, exchange_.Gather(progress(), "checkpoint"));
+  return OnProgress(all, 0);
+}
+
+absl::Status CheckpointManager::Complete(const std::vector<ManifestFile>& files) {
+  const TrainingPosition at = std::exchange(saving_, std::nullopt)->at;
   if (setup_.rank() != 0) return absl::OkStatus();
-  RETURN_IF_ERROR(Checkpoint(WriteModelConfig(store_, directory, setup_.plan.input.model,
-                                              setup_.plan.input.sequence_length)));
   Manifest header;
   header.job = setup_.assignment.key().job();
-  header.epoch = epoch;
+  header.epoch = setup_.assignment.key().epoch();
   header.step = at.step;
   header.position = at.position;
   header.tokens = at.tokens;
   header.seed = setup_.spec().train().seed();
-  header.model_hash = ModelHash(tensors);
+  header.model_hash = saver_.model_hash();
   header.data_fingerprint = setup_.data.train->identity().fingerprint;
   header.created = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
   header.train_loss = at.train_loss;
   header.validation_loss = at.validation_loss;
-  absl::StatusOr<Manifest> manifest = BuildManifest(store_, directory, std::move(header), files);
-  if (!manifest.ok()) return CheckpointNotWritten(manifest.status());
-  RETURN_IF_ERROR(Propose(directory, *std::move(manifest)));
-  return Settle(options_.verdict_wait);
+  const auto build = [this, header, files,
+                      directory = saver_.directory()]() -> absl::StatusOr<Proposal> {
+    RETURN_IF_ERROR(Checkpoint(WriteModelConfig(store_, directory, setup_.plan.input.model,
+                                                setup_.plan.input.sequence_length)));
+    absl::StatusOr<Manifest> manifest = BuildManifest(store_, directory, header, files);
+    if (!manifest.ok()) return CheckpointNotWritten(manifest.status());
+    return Proposal{directory, *std::move(manifest)};
+  };
+  if (thread_ != nullptr) {
+    built_.push_back(thread_->Run(build));
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const Proposal built, build());
+  return Propose(built);
 }
 
-absl::Status CheckpointManager::Propose(const std::string& directory, Manifest manifest) {
+absl::Status CheckpointManager::Propose(const Proposal& built) {
+  const Manifest& manifest = built.manifest;
   const PublishedManifest described = DescribeManifest(manifest);
   v1::TrainerToDaemon message;
   v1::CheckpointInfo& info = *message.mutable_manifest()->mutable_checkpoint();
   info.set_step(manifest.step);
   info.set_epoch(manifest.epoch);
-  info.set_path(directory);
+  info.set_path(built.directory);
   info.set_world_size(manifest.world_size);
   info.set_size_bytes(static_cast<std::int64_t>(described.size_bytes));
   info.set_manifest_crc32c(described.crc32c);
   if (manifest.validation_loss.has_value()) info.set_validation_loss(*manifest.validation_loss);
   info.mutable_create_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
-  const std::int64_t step = manifest.step;
-  proposals_[step] = {directory, std::move(manifest)};
+  proposals_[manifest.step] = built;
   return link_.Send(message);
+}
+
+absl::Status CheckpointManager::ProposeBuilt(bool wait) {
+  while (!built_.empty() && (wait || IsReady(built_.front()))) {
+    const absl::StatusOr<Proposal> built = built_.front().get();
+    built_.pop_front();
+    RETURN_IF_ERROR(built.status());
+    RETURN_IF_ERROR(Propose(*built));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointManager::CheckPublished(bool wait) {
+  while (!published_.empty() && (wait || IsReady(published_.front()))) {
+    const absl::Status published = published_.front().get();
+    published_.pop_front();
+    if (!published.ok()) return CheckpointNotWritten(published);
+  }
+  return absl::OkStatus();
 }
 
 // In the order of steps: a later manifest is never published before an earlier one.
@@ -179,6 +221,10 @@ absl::Status CheckpointManager::Settle(absl::Duration wait) {
       return Checkpoint(absl::AbortedError(
           absl::StrFormat("the coordinator refused the checkpoint of step %d: %s", verdict->step(),
                           verdict->reason())));
+    }
+    if (thread_ != nullptr) {
+      published_.push_back(thread_->Run([this, proposal] { return Publish(proposal); }));
+      continue;
     }
     if (absl::Status published = Publish(proposal); !published.ok())
       return CheckpointNotWritten(published);
@@ -202,12 +248,16 @@ absl::Status CheckpointManager::Publish(const Proposal& proposal) {
 }
 
 absl::Status CheckpointManager::Poll() {
+  RETURN_IF_ERROR(ProposeBuilt(/*wait=*/false));
+  RETURN_IF_ERROR(CheckPublished(/*wait=*/false));
   return proposals_.empty() ? absl::OkStatus() : Settle(absl::ZeroDuration());
 }
 
 absl::Status CheckpointManager::Finish() {
+  RETURN_IF_ERROR(FinishShards());
+  RETURN_IF_ERROR(ProposeBuilt(/*wait=*/true));
   while (!proposals_.empty()) RETURN_IF_ERROR(Settle(absl::Seconds(1)));
-  return absl::OkStatus();
+  return CheckPublished(/*wait=*/true);
 }
 
 }  // namespace fsdp

@@ -3,6 +3,10 @@
 
 // Memory, streams and events of a device.
 
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
 #include "tests/contract/device_ops/device_ops_fixture.h"
 
 namespace fsdp {
@@ -63,6 +67,30 @@ TEST_P(DeviceOpsContract, EventsOrderStreams) {
   }
   for (Stream* stream : streams) FSDP_ASSERT_OK(device_->Synchronize(*stream));
   EXPECT_EQ(env.Get(sum), Values(kSize, std::exp2(kRounds) - 1));
+}
+
+// What a writer of checkpoints does: it waits for a copy that the step thread asked for.
+TEST_P(DeviceOpsContract, AnotherThreadWaitsForAnEvent) {
+  constexpr std::size_t kBytes = std::size_t{8} << 20;
+  auto from = device_->Allocate(kBytes);
+  auto to = device_->AllocateHost(kBytes);
+  auto copied = device_->CreateEvent();
+  FSDP_ASSERT_OK(from.status());
+  FSDP_ASSERT_OK(to.status());
+  FSDP_ASSERT_OK(copied.status());
+  FSDP_ASSERT_OK(device_->Synchronize(**copied));  // never recorded: passes
+  std::memset((*to)->data(), 1, kBytes);
+  FSDP_ASSERT_OK(device_->Copy((*to)->data(), (*from)->data(), kBytes, device_->copy()));
+  FSDP_ASSERT_OK(device_->Record(**copied, device_->copy()));
+  absl::Status waited = absl::UnknownError("did not run");
+  bool cleared = false;
+  std::thread([&] {
+    waited = device_->Synchronize(**copied);
+    const auto* bytes = static_cast<const std::byte*>((*to)->data());
+    cleared = std::all_of(bytes, bytes + kBytes, [](std::byte b) { return b == std::byte{0}; });
+  }).join();
+  FSDP_ASSERT_OK(waited);
+  EXPECT_TRUE(cleared);
 }
 
 TEST_P(DeviceOpsContract, EventsTellTime) {

@@ -96,6 +96,13 @@ class CpuEvent final : public Event {
   const std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
+// Blocks until the `number`-th Record was reached; the status of its stream there.
+absl::Status AwaitMark(EventState& state, std::uint64_t number) {
+  std::unique_lock<std::mutex> lock(state.mutex);
+  state.reached.wait(lock, [&] { return state.num_reached >= number; });
+  return state.status;
+}
+
 absl::StatusOr<CpuEvent*> AsCpuEvent(Event& event) {
   auto* cpu = dynamic_cast<CpuEvent*>(&event);
   if (cpu == nullptr) {
@@ -145,6 +152,7 @@ class CpuDevice final : public Device {
   absl::Status Copy(void* to, const void* from, std::size_t size_bytes, Stream& stream) override;
   absl::Status Zero(void* data, std::size_t size_bytes, Stream& stream) override;
   absl::Status Synchronize(Stream& stream) override;
+  absl::Status Synchronize(Event& event) override;
 
   Ops& ops() override { return ops_; }
 
@@ -194,11 +202,7 @@ absl::Status CpuDevice::Wait(Stream& stream, Event& event) {
     const std::lock_guard<std::mutex> lock(state->mutex);
     number = state->num_recorded;
   }
-  return (*cpu_stream)->Enqueue([state, number] {
-    std::unique_lock<std::mutex> lock(state->mutex);
-    state->reached.wait(lock, [&] { return state->num_reached >= number; });
-    return state->status;
-  });
+  return (*cpu_stream)->Enqueue([state, number] { return AwaitMark(*state, number); });
 }
 
 absl::StatusOr<double> CpuDevice::ElapsedSeconds(Event& begin, Event& end) {
@@ -242,6 +246,18 @@ absl::Status CpuDevice::Synchronize(Stream& stream) {
   const auto cpu_stream = AsCpuStream(stream);
   if (!cpu_stream.ok()) return cpu_stream.status();
   return (*cpu_stream)->Synchronize();
+}
+
+absl::Status CpuDevice::Synchronize(Event& event) {
+  const auto cpu_event = AsCpuEvent(event);
+  if (!cpu_event.ok()) return cpu_event.status();
+  const std::shared_ptr<EventState> state = (*cpu_event)->state;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard<std::mutex> lock(state->mutex);
+    number = state->num_recorded;
+  }
+  return AwaitMark(*state, number);
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ class CudaDevice final : public Device {
  public:
   absl::Status Init(const CudaDeviceOptions& options) {
     shareable_ = options.shareable;
+    ordinal_ = options.ordinal;
     FSDP_RETURN_IF_CUDA_ERROR(cudaSetDevice(options.ordinal));
     cudaDeviceProp properties;
     FSDP_RETURN_IF_CUDA_ERROR(cudaGetDeviceProperties(&properties, options.ordinal));
@@ -162,6 +163,13 @@ class CudaDevice final : public Device {
     return absl::OkStatus();
   }
 
+  absl::Status Synchronize(Event& event) override {
+    // A thread of its own would begin on device 0.
+    FSDP_RETURN_IF_CUDA_ERROR(cudaSetDevice(ordinal_));
+    FSDP_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(Handle(event)));
+    return absl::OkStatus();
+  }
+
   bool has_graphs() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<DeviceGraph>> Capture(Stream& stream,
@@ -224,6 +232,7 @@ class CudaDevice final : public Device {
   }
 
   std::string name_;
+  int ordinal_ = 0;
   ShareableMemory shareable_;
   CudaStream compute_;
   CudaStream gather_;

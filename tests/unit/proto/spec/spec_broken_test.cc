@@ -274,8 +274,6 @@ const std::vector<BrokenSpec>& BrokenSpecs() {
        "not in this release"},
       {"spares", 20, "  resources: {spares: 1}", "20:15", "spec.resources.spares",
        "not in this release"},
-      {"async_checkpoint", 20, "  checkpoint: {dir: /c, async: true}", "20:25",
-       "spec.checkpoint.async", "not in this release"},
       {"memory_checkpoint", 20, "  checkpoint: {inMemoryEverySteps: 5}", "20:16",
        "spec.checkpoint.inMemoryEverySteps", "not in this release"},
       {"rollback", 17, "    globalBatch: 8\n    onNonFinite: rollback", "18:5",

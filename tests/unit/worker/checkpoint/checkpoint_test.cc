@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -352,6 +353,20 @@ TEST(Retention, AnEpochThatIsOverRemovesNothing) {
   EXPECT_TRUE(DecideRetention({Entry(10, {}), Entry(20, {}), Entry(25, {}, false, 2)},
                               {.keep_last = 1}, {.epoch = 1})
                   .empty());
+}
+
+// Training that went wrong and is saved all the same leaves the checkpoint to go back to.
+TEST(Retention, TheLastFiniteOneStays) {
+  std::vector<CatalogEntry> entries = {Entry(10, {}), Entry(20, {}), Entry(30, {}), Entry(40, {}),
+                                       Entry(50, {})};
+  entries[0].manifest->train_loss = 2.0;
+  entries[1].manifest->train_loss = 1.5;
+  entries[2].manifest->train_loss = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1}, kOneEpoch),
+              testing::ElementsAre("s10", "s30", "s40"));
+  entries[4].manifest->train_loss = 1.0;
+  EXPECT_THAT(DecideRetention(entries, {.keep_last = 1}, kOneEpoch),
+              testing::ElementsAre("s10", "s20", "s30", "s40"));
 }
 
 // Puts the right checksum at the end of a compact manifest without one.

@@ -381,6 +381,27 @@ TEST(Plan, CountsWhatNcclTakes) {
   EXPECT_EQ(nccl(4, 2, DeviceKind::kCuda), two) << "a ring has two neighbours at any size";
 }
 
+// Weights as they are kept and both moments: 12 bytes an element in both precisions, on the host.
+TEST(Plan, CountsTheSnapshotOfAnAsynchronousCheckpoint) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    PlanInput input = Input("llama-tiny", 3);
+    input.parameter_dtype = dtype;
+    const Plan without = Built(input);
+    EXPECT_EQ(without.snapshot_bytes, 0);
+    EXPECT_TRUE(without.host_memory.empty());
+    input.async_checkpoint = true;
+    const Plan plan = Built(input);
+    EXPECT_EQ(plan.snapshot_bytes, 12 * plan.shard_elements);
+    EXPECT_EQ(plan.total_bytes, without.total_bytes);
+    const v1::Plan proto = ToProto(plan);
+    ASSERT_EQ(proto.host_memory_size(), 1);
+    EXPECT_EQ(proto.host_memory(0).bytes(), plan.snapshot_bytes);
+    EXPECT_EQ(proto.host_memory(0).kind(), "host memory");
+    input.device = DeviceKind::kCuda;
+    EXPECT_EQ(Built(input).host_memory[0].kind, "pinned host memory");
+  }
+}
+
 TEST(PlanFromJob, TakesTheSpecsFieldsAndDefaults) {
   v1::TrainingJob job;
   v1::JobSpec& spec = *job.mutable_spec();

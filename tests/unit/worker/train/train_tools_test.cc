@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "worker/checkpoint/catalog.h"
 #include "worker/train/bench.h"
 #include "worker/train/collectives.h"
 #include "worker/train/oracle.h"
@@ -91,6 +93,8 @@ TEST(BenchMain, ExitCodes) {
   EXPECT_EQ(Bench({"--model", "no-such-model"}), 2);
   EXPECT_EQ(Bench({"--steps", "many"}), 2);
   EXPECT_EQ(Bench({"surplus"}), 2);
+  EXPECT_EQ(Bench({"--model", "llama-tiny", "--checkpoint-every", "2"}), 2);
+  EXPECT_EQ(Bench({"--model", "llama-tiny", "--checkpoint-async"}), 2);
 }
 
 TEST(Bench, LineHasThePeersFields) {
@@ -121,6 +125,46 @@ TEST(Bench, LineHasThePeersFields) {
   EXPECT_TRUE(json["families"].contains("gather"));
   for (const char* pass : {"forward", "backward"}) {
     EXPECT_EQ(json["attention"][pass].get<std::string>().rfind("own fp32, ", 0), 0U) << json;
+  }
+}
+
+TEST(Bench, SavesAndSaysWhatItCost) {
+  for (const bool async : {false, true}) {
+    for (const int world : {1, 2}) {
+      std::string root = std::filesystem::temp_directory_path() / "fsdp-bench-XXXXXX";
+      ASSERT_NE(::mkdtemp(root.data()), nullptr);
+      v1::ModelSpec spec;
+      spec.set_preset("llama-tiny");
+      BenchOptions options;
+      options.model = *ResolveModel(spec);
+      options.batch = 1;
+      options.sequence_length = 16;
+      options.steps = 5;
+      options.warmup = 1;
+      options.world_size = world;
+      options.checkpoint_directory = root;
+      options.checkpoint_every = 2;
+      options.checkpoint_async = async;
+      const auto report = RunBench(options, CpuBackend());
+      ASSERT_TRUE(report.ok()) << report.status();
+      ASSERT_TRUE(report->checkpoints.has_value());
+      EXPECT_EQ(report->checkpoints->blocking_seconds.size(), 2U);
+      EXPECT_EQ(report->checkpoints->durable_seconds.size(), 2U);
+      // Counted from the first measured step: 3 and 5, of which the newer one stays.
+      const auto entries = ListCheckpoints(BlobStore::Posix(), root);
+      ASSERT_TRUE(entries.ok()) << entries.status();
+      ASSERT_EQ(entries->size(), 1U);
+      EXPECT_EQ(entries->front().step, 5);
+      EXPECT_EQ(entries->front().manifest->world_size, world);
+      EXPECT_EQ(entries->front().manifest->size_bytes(), report->checkpoints->size_bytes);
+      const auto json = nlohmann::json::parse(report->ToJson());
+      EXPECT_EQ(json["checkpoint"]["saves"], 2);
+      EXPECT_EQ(json["checkpoint"]["async"], async);
+      for (const char* field : {"blocking_s", "longest_blocking_s", "durable_s", "GB", "GBps"}) {
+        EXPECT_TRUE(json["checkpoint"].contains(field)) << field;
+      }
+      std::filesystem::remove_all(root);
+    }
   }
 }
 

@@ -127,6 +127,7 @@ struct Epoch {
   int world_size = 1;
   std::int64_t number = 1;
   std::string resume;
+  BlobStore* store = &BlobStore::Posix();  // of what is saved
   // By rank; ranks without an entry have no faults.
   std::map<int, FaultScript> gather_faults;
 
@@ -168,6 +169,7 @@ struct Epoch {
     assignment.set_local_rank(1);  // measures no ceilings
     if (!resume.empty()) assignment.mutable_resume()->set_path(resume);
     run.print = [this](const std::string& line) { printed.push_back(line); };
+    run.store = store;
     run.verdict_wait = absl::Milliseconds(1);
     run.connect = [&, rank](const v1::CommitEpoch&) -> absl::StatusOr<RankCommunicators> {
       RankCommunicators communicators;
