@@ -21,6 +21,7 @@
 #include "proto/support/spec.h"
 #include "proto/support/status.h"
 #include "worker/train/bench.h"
+#include "worker/train/checkpoint_tools.h"
 #include "worker/train/collectives.h"
 #include "worker/train/link_daemon.h"
 #include "worker/train/local_launch.h"
@@ -50,13 +51,15 @@ constexpr char kUsage[] =
       What a model says to given tokens.
   export CHECKPOINT --output DIR [--dtype fp32|bf16|fp16] [--verify] ...
       A checkpoint as transformers reads it.
+  checkpoint list|inspect|verify|diff|reshard DIR ...
+      Looks at checkpoints on this machine, or rewrites one for another number of ranks.
   --link-fd N
       A rank of a worker daemon, which starts it so.
   --version, --help
 
 Every command takes --device cpu|cuda; cuda needs fsdp-trainer-cuda beside this executable.
 Exit codes: 0 done, 1 internal, 2 usage, 3 invalid job, 9 daemon gone, 10 data, 11 checkpoint,
-12 communication, 13 not finite, 14 out of memory, 20 beyond tolerance.
+12 communication, 13 not finite, 14 out of memory, 20 beyond tolerance or different.
 )";
 
 int Code(TrainerExit exit) { return static_cast<int>(exit); }
@@ -190,6 +193,7 @@ int Main(int argc, char** argv) {
                : command == "collectives" ? kCollectivesUsage
                : command == "logits"      ? kLogitsUsage
                : command == "export"      ? kExportUsage
+               : command == "checkpoint"  ? kCheckpointUsage
                                           : kUsage,
                stdout);
     return 0;
@@ -207,6 +211,7 @@ int Main(int argc, char** argv) {
   }
   if (command == "logits") return LogitsMain(std::span(arguments).subspan(1), backend.local);
   if (command == "export") return ExportMain(std::span(arguments).subspan(1), backend.local);
+  if (command == "checkpoint") return CheckpointMain(std::span(arguments).subspan(1));
   const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
       arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"version"});
   if (!flags.ok()) return FailUsage(flags.status());
