@@ -111,6 +111,11 @@ class GrpcClient final : public Client {
     return checkpoints;
   }
 
+  absl::StatusOr<v1::ReadCheckpointResponse> ReadCheckpoint(
+      const v1::ReadCheckpointRequest& request) override {
+    return connection_.Call(*jobs_, &JobStub::ReadCheckpoint, request, true);
+  }
+
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override {
     v1::ListWorkersRequest request;
     std::vector<v1::Worker> workers;

@@ -97,6 +97,8 @@ class Client {
   virtual absl::StatusOr<v1::Plan> PlanJob(const v1::TrainingJob& job) = 0;
   virtual absl::StatusOr<std::vector<v1::CheckpointInfo>> ListCheckpoints(
       const std::string& job) = 0;
+  virtual absl::StatusOr<v1::ReadCheckpointResponse> ReadCheckpoint(
+      const v1::ReadCheckpointRequest& request) = 0;
 
   virtual absl::StatusOr<std::vector<v1::Worker>> ListWorkers() = 0;
   virtual absl::StatusOr<v1::DrainWorkerResponse> DrainWorker(const std::string& worker,

@@ -29,6 +29,7 @@
 #include "coordinator/events/job_directory.h"
 #include "coordinator/lifecycle/job_controller.h"
 #include "coordinator/lifecycle/job_runtime.h"
+#include "coordinator/membership/file_relay.h"
 #include "coordinator/membership/worker_registry.h"
 #include "coordinator/metrics/counters.h"
 #include "coordinator/store/job_store.h"
@@ -111,6 +112,11 @@ class Coordinator {
                   JobDone done);
   void DeleteJob(const CallerIdentity& caller, const JobId& job,
                  std::function<void(absl::Status)> done);
+
+  // A piece of a file of the job's checkpoint, from a worker's disk.
+  //   as JobService.ReadCheckpoint
+  void ReadCheckpoint(const CallerIdentity& caller, const v1::ReadCheckpointRequest& request,
+                      FileRelay::Done done);
 
   // --- Workers, for people
   std::vector<v1::Worker> ListWorkers() const;
@@ -240,6 +246,7 @@ class Coordinator {
   std::map<std::string, JobId> request_ids_;
   std::map<std::pair<std::string, std::string>, std::int64_t> wait_kinds_;
   WorkerRegistry workers_;
+  FileRelay files_;
   std::int64_t last_position_ = 0;
   std::mt19937_64 random_;
   std::optional<MonotonicTime> last_tick_;

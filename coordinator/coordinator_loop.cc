@@ -61,6 +61,7 @@ void Coordinator::Drain() {
     if (worker.sink != nullptr) worker.sink->Close(CheckServing());
     worker.sink = nullptr;
   }
+  files_.EndAll(CheckServing());
 }
 
 absl::Status Coordinator::CheckServing() const {
@@ -93,6 +94,7 @@ void Coordinator::Tick() {
   last_tick_ = now.mono;
   CheckWorkers(now);
   CheckJobs(now);
+  files_.Expire(now.mono);
   if (now.mono - last_expiry_ > kExpiryPeriod) {
     last_expiry_ = now.mono;
     DeleteExpired(now);

@@ -165,6 +165,9 @@ absl::Status Coordinator::OnMessage(const Session& session, const v1::ConnectReq
       });
       return absl::OkStatus();
     }
+    case v1::ConnectRequest::kFilePiece:
+      files_.OnPiece(workers_, session.worker, message.file_piece(), clock_.Now());
+      return absl::OkStatus();
     case v1::ConnectRequest::kGoodbye:
       LOG_INFO("worker %s leaves: %s", worker->record.id(), message.goodbye().reason());
       worker->record.set_left(true);
@@ -339,6 +342,7 @@ void Coordinator::OnDisconnect(const Session& session) {
   if (worker == nullptr || worker->session != session.number || worker->sink == nullptr) return;
   LOG_INFO("worker %s: stream closed", worker->record.id());
   worker->sink = nullptr;
+  files_.OnDisconnect(session.worker);
   worker->facts.connected = false;
   worker->facts.disconnected = clock_.Now();
   worker->liveness = Liveness::kSuspect;
@@ -359,6 +363,7 @@ void Coordinator::LoseWorker(WorkerEntry& worker, const std::string& incarnation
         absl::AbortedError(absl::StrCat("worker ", worker.record.id(), " was given up: ", reason)),
         "WORKER_GIVEN_UP", {{"worker", worker.record.id()}, {"cause", reason}}));
     worker.sink = nullptr;
+    files_.OnDisconnect(worker.id());
     worker.facts.connected = false;
     worker.facts.disconnected = clock_.Now();
   }

@@ -27,6 +27,7 @@ Command MetricsCommand();
 Command WorkersCommand();
 Command DrainCommand();
 Command UncordonCommand();
+Command CheckpointCommand();
 Command ExportCommand();
 Command TokenizeCommand();
 Command LocalCommand();

@@ -1,70 +1,29 @@
-#include <filesystem>
-#include <ostream>
+#include <string>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "client/commands/commands.h"
-#include "client/commands/process.h"
-#include "client/render/text.h"
+#include "client/commands/trainer_tool.h"
 
 namespace fsdp {
 namespace {
 
-// The folder that is exported: CHECKPOINT itself, or a job's newest checkpoint.
-absl::StatusOr<std::string> SourceOf(CommandRun& run, const std::string& argument) {
-  if (std::filesystem::is_directory(argument)) return argument;
-  if (absl::StrContains(argument, '/') && !absl::StartsWith(argument, "jobs/")) {
-    return absl::NotFoundError(absl::StrCat(argument, " is no folder on this machine"));
-  }
-  const auto client = run.client();
-  if (!client.ok()) return client.status();
-  const auto job = (*client)->GetJob(argument);
-  if (!job.ok()) return job.status();
-  const std::string& path = job->checkpoint().path();
-  if (path.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job ", IdOf(job->name()), " has no checkpoint"));
-  }
-  if (!std::filesystem::is_directory(path)) {
-    return absl::NotFoundError(absl::StrCat(
-        "the checkpoint ", path, " of job ", IdOf(job->name()),
-        " is not on this machine: run export where the workers' disk is, or copy the folder here"));
-  }
-  return path;
-}
-
-// The trainer has the engine, which this program does not link.
-int RunTrainer(CommandRun& run, const std::string& source) {
+int RunExport(CommandRun& run, const std::string& source) {
   const auto& flags = run.flags();
-  const std::filesystem::path directory =
-      flags.Has("bin-dir") ? std::filesystem::path(flags.GetString("bin-dir"))
-                           : std::filesystem::path(run.world().executable).parent_path();
-  ChildOptions options;
-  options.command = {(directory / "fsdp-trainer").string(), "export", source};
+  std::vector<std::string> arguments = {"export", source};
   for (const char* name :
        {"output", "format", "dtype", "max-shard-size", "tokenizer", "model", "device"}) {
-    if (flags.Has(name)) {
-      options.command.push_back(absl::StrCat("--", name, "=", flags.GetString(name)));
-    }
+    if (flags.Has(name)) arguments.push_back(absl::StrCat("--", name, "=", flags.GetString(name)));
   }
-  if (flags.GetBool("verify")) options.command.emplace_back("--verify");
-  auto child = Child::Start(options);
-  if (!child.ok()) return run.Fail(child.status());
-  while (!child->Poll().has_value()) {
-    if (run.world().interrupt->WaitFor(absl::Milliseconds(20))) {
-      child->Stop(absl::Seconds(5));
-      return run.Fail(absl::CancelledError("interrupted: nothing was exported"));
-    }
-  }
-  return ShellExitCode(*child->Poll());
+  if (flags.GetBool("verify")) arguments.emplace_back("--verify");
+  return RunTrainerTool(run, arguments, "interrupted: nothing was exported");
 }
 
 int Run(CommandRun& run) {
   if (!run.flags().Has("output")) return run.UsageError("give --output DIR");
-  const auto source = SourceOf(run, run.flags().positional().front());
+  const auto source = CheckpointFolder(run, run.flags().positional().front());
   if (!source.ok()) return run.Fail(source.status());
-  return RunTrainer(run, *source);
+  return RunExport(run, *source);
 }
 
 }  // namespace
@@ -115,10 +74,7 @@ Command ExportCommand() {
                     .help = "Of --verify",
                     .default_value = "cpu",
                     .choices = {"cpu", "cuda"}},
-                   {.name = "bin-dir",
-                    .kind = FlagKind::kFile,
-                    .value_name = "DIR",
-                    .help = "Where fsdp-trainer is; default beside fsdpctl"}};
+                   BinDirFlag()};
   command.examples = {
       {"fsdpctl export my-job-1a2b3c4d --output ./model --dtype bf16 --verify",
        "the newest checkpoint, compared after writing"},

@@ -237,6 +237,23 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(Context* context,
   return reactor;
 }
 
+grpc::ServerUnaryReactor* JobServiceImpl::ReadCheckpoint(Context* context,
+                                                         const v1::ReadCheckpointRequest* request,
+                                                         v1::ReadCheckpointResponse* response) {
+  Unary* reactor = context->DefaultReactor();
+  if (absl::Status status = CheckJobName(request->name()); !status.ok()) {
+    Finish(reactor, "ReadCheckpoint", status);
+    return reactor;
+  }
+  coordinator_.ReadCheckpoint(
+      CallerOf(*context), *request,
+      [this, reactor, response](absl::StatusOr<v1::ReadCheckpointResponse> piece) {
+        if (piece.ok()) *response = std::move(*piece);
+        Finish(reactor, "ReadCheckpoint", piece.status());
+      });
+  return reactor;
+}
+
 StreamContext JobServiceImpl::Stream(const char* method) {
   return {.directory = &coordinator_.directory(),
           .store = &coordinator_.store(),

@@ -42,6 +42,8 @@ class JobServiceImpl : public v1::JobService::CallbackService {
                  v1::PlanJobResponse* response) override;
   Unary* ListCheckpoints(Context* context, const v1::ListCheckpointsRequest* request,
                          v1::ListCheckpointsResponse* response) override;
+  Unary* ReadCheckpoint(Context* context, const v1::ReadCheckpointRequest* request,
+                        v1::ReadCheckpointResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
       Context* context, const v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<v1::StreamEventsResponse>* StreamEvents(

@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
+#include "worker/daemon/checkpoint_files.h"
 #include "worker/daemon/event_queue.h"
 #include "worker/daemon/files.h"
 #include "worker/daemon/pulse_board.h"
@@ -78,7 +79,12 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
         pulses_(Clock::Real()),
         metrics_(options_.metrics, Clock::Real()),
         device_(options_.device),
-        agent_(options_.agent, *spool_, *this) {}
+        agent_(options_.agent, *spool_, *this),
+        checkpoint_files_([this](v1::FilePiece piece) {
+          v1::ConnectRequest message;
+          *message.mutable_file_piece() = std::move(piece);
+          agent_.Send(std::move(message));
+        }) {}
 
   ~Impl() override { Teardown(); }
 
@@ -111,6 +117,9 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     events_.Post([this, welcome] { supervisor_->OnWelcome(welcome); });
   }
   void OnCommand(v1::ConnectResponse command) override {
+    if (command.has_read_file_piece()) {
+      return checkpoint_files_.Read(std::move(*command.mutable_read_file_piece()));
+    }
     events_.Post([this, command = std::move(command)] { supervisor_->OnCommand(command); });
   }
   void OnDisconnected(const absl::Status& status) override {
@@ -415,6 +424,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   MonotonicTime next_leftover_look_;
 
   Agent agent_;
+  CheckpointFiles checkpoint_files_;
   std::unique_ptr<Supervisor> supervisor_;
   std::thread watcher_;
 };

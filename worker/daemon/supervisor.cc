@@ -100,7 +100,8 @@ void Supervisor::OnCommand(const v1::ConnectResponse& command) {
       return HandleStale(command.stale_epoch());
     case v1::ConnectResponse::kDumpDiagnostics:
       return HandleDump(command.dump_diagnostics());
-    // The agent's own.
+    // The daemon's and the agent's own.
+    case v1::ConnectResponse::kReadFilePiece:
     case v1::ConnectResponse::kWelcome:
     case v1::ConnectResponse::kReportAck:
     case v1::ConnectResponse::MESSAGE_NOT_SET:
