@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/commands/checkpoint_fetch.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
