@@ -95,6 +95,11 @@ class ErrorsTest : public ServiceTest {
       return call(v1::ListCheckpointsRequest(), v1::ListCheckpointsResponse(),
                   &Stub::ListCheckpoints);
     }
+    if (method == "ReadCheckpoint") {
+      v1::ReadCheckpointRequest request;
+      request.set_file("manifest.json");
+      return call(request, v1::ReadCheckpointResponse(), &Stub::ReadCheckpoint);
+    }
     return Streamed(method, name, &context);
   }
 
@@ -168,7 +173,7 @@ TEST_F(ErrorsTest, EveryMethodThatNamesAJobTellsThatThereIsNone) {
            {{"job", "none"}});
   }
   for (const char* method : {"GetJob", "CancelJob", "SuspendJob", "ResumeJob", "RestartJob",
-                             "DeleteJob", "ListCheckpoints"}) {
+                             "DeleteJob", "ListCheckpoints", "ReadCheckpoint"}) {
     SCOPED_TRACE(method);
     Expect(CallJob(method, ""), grpc::StatusCode::INVALID_ARGUMENT, "NAME_INVALID",
            {{"field", "name"}});

@@ -74,7 +74,7 @@ class SpecSchemaTest(unittest.TestCase):
         self.refuse("spec/resources/minRanks", 2)
         self.refuse("spec/env", {"LD_PRELOAD": "x"})
         self.refuse("spec/env", {"OMP_NUM_THREADS": 2})
-        self.refuse("spec/checkpoint", {"async": True})
+        self.refuse("spec/checkpoint", {"async": "yes"})
 
     # The proto's JSON form quotes 64-bit numbers; the parser takes any number quoted.
     def test_numbers_may_be_quoted(self):
@@ -87,7 +87,7 @@ class SpecSchemaTest(unittest.TestCase):
 
     def test_defaults_may_be_written_out(self):
         document = example("tiny.yaml")
-        document["spec"]["checkpoint"] = {"async": False, "keepLast": 2}
+        document["spec"]["checkpoint"] = {"async": True, "keepLast": 2}
         document["spec"]["resources"]["minRanks"] = 0
         document["spec"]["train"]["seed"] = "18446744073709551615"
         self.assertEqual([e.message for e in VALIDATOR.iter_errors(document)], [])
