@@ -24,7 +24,10 @@ absl::Status BadValue(const FlagSpec& spec, const std::string& value, const std:
 
 absl::Status CheckInt(const FlagSpec& spec, const std::string& value) {
   std::int64_t number = 0;
-  if (absl::SimpleAtoi(value, &number) && number >= spec.min_value) return absl::OkStatus();
+  if (absl::SimpleAtoi(value, &number) && number >= spec.min_value) {
+    if (number <= spec.max_value) return absl::OkStatus();
+    return BadValue(spec, value, absl::StrCat("a whole number of at most ", spec.max_value));
+  }
   return BadValue(spec, value, absl::StrCat("a whole number of at least ", spec.min_value));
 }
 

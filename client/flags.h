@@ -6,6 +6,7 @@
 // ends the flags. Thread-safe (no state).
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -42,8 +43,11 @@ struct FlagSpec {
   std::vector<std::string> choices;
   // May be given several times.
   bool repeated = false;
-  // Of kInt.
+  // Of kInt. A flag that goes on as an int says kMaxInt.
   std::int64_t min_value = 0;
+  std::int64_t max_value = std::numeric_limits<std::int64_t>::max();
+
+  static constexpr std::int64_t kMaxInt = std::numeric_limits<int>::max();
 };
 
 // Checked values. Getters CHECK that the flag was declared with their kind.

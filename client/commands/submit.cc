@@ -33,6 +33,7 @@ void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created) {
               << BytesText(created.plan().total_bytes()) << " per rank";
   }
   run.out() << "\n" << std::flush;
+  PrintWarnings(run, job.warnings());
 }
 
 void PrintWhatToRead(CommandRun& run, const v1::Job& job) {

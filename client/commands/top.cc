@@ -70,7 +70,8 @@ Command TopCommand() {
                     .value_name = "N",
                     .help = "At most this many jobs",
                     .default_value = "20",
-                    .min_value = 1}};
+                    .min_value = 1,
+                    .max_value = FlagSpec::kMaxInt}};
   command.examples = {{"fsdpctl top", "watch"}, {"fsdpctl top --once", "once"}};
   command.run = Run;
   return command;

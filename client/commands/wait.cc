@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <ostream>
@@ -121,7 +122,8 @@ int Run(CommandRun& run) {
     goal.state = *state;
   }
   if (run.flags().Has("timeout")) {
-    goal.deadline = absl::Now() + run.flags().GetDuration("timeout");
+    // A timeout of nothing is a question: there is time for its answer.
+    goal.deadline = absl::Now() + std::max(run.flags().GetDuration("timeout"), absl::Seconds(1));
   }
   const auto& names = run.flags().positional();
   if (names.size() > 64) return run.UsageError("at most 64 jobs at once");

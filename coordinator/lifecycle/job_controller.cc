@@ -210,7 +210,7 @@ absl::Status JobController::Restart(std::string_view reason) {
   Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why);
   if (InEpoch()) {
     WarnOfLostProgress();
-    StopFor(records::STOP_INTENT_RESTART, v1::STOP_MODE_TERMINATE, why);
+    StopFor(records::STOP_INTENT_RESTART, GentleStop(), why);
   } else {
     job_.record.clear_earliest_start();
     effects_.reschedule = true;

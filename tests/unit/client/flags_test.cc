@@ -33,6 +33,7 @@ std::vector<FlagSpec> Specs() {
            .value_name = "N",
            .help = "Lines",
            .default_value = "0"},
+          {.name = "rank", .kind = FlagKind::kInt, .help = "One", .max_value = FlagSpec::kMaxInt},
           {.name = "timeout", .kind = FlagKind::kDuration, .help = "Time", .default_value = "2s"}};
 }
 
@@ -88,6 +89,8 @@ TEST(FlagsTest, ErrorsSayWhatWasMeant) {
   EXPECT_EQ(ErrorOf({"-z"}), "unknown flag -z");
   EXPECT_EQ(ErrorOf({"-o", "jsn"}), "--output=jsn: must be one of table, json; did you mean json?");
   EXPECT_EQ(ErrorOf({"--tail=-1"}), "--tail=-1: must be a whole number of at least 0");
+  EXPECT_EQ(ErrorOf({"--rank=4294967296"}),
+            "--rank=4294967296: must be a whole number of at most 2147483647");
   EXPECT_EQ(ErrorOf({"--tail=1e3"}), "--tail=1e3: must be a whole number of at least 0");
   EXPECT_EQ(ErrorOf({"--tail=99999999999999999999"}),
             "--tail=99999999999999999999: must be a whole number of at least 0");
@@ -112,6 +115,7 @@ TEST(FlagsTest, HelpListsFlagsAligned) {
             "  -o, --output table|json  Format (default table)\n"
             "      --set K=V            Set (repeatable)\n"
             "      --tail N             Lines (default 0)\n"
+            "      --rank VALUE         One\n"
             "      --timeout VALUE      Time (default 2s)\n");
 }
 

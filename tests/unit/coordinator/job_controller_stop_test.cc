@@ -141,6 +141,20 @@ TEST_F(JobStopTest, WhatLosesProgressSaysSoWithTheRemedy) {
   }
 }
 
+TEST_F(JobStopTest, ARestartSavesFirst) {
+  for (const char* dir : {"/ckpt", ""}) {
+    spec().mutable_checkpoint()->set_dir(dir);
+    Start(1);
+    Step(12);
+    Do([](JobController& controller) { ASSERT_TRUE(controller.Restart("").ok()); });
+    ASSERT_EQ(effects_.at_once.size(), 1u);
+    EXPECT_EQ(effects_.at_once[0].message.stop_rank().mode(),
+              *dir == 0 ? v1::STOP_MODE_DRAIN : v1::STOP_MODE_CHECKPOINT);
+    Exit(0, 0);
+    End(v1::JOB_STATE_RECOVERING);
+  }
+}
+
 TEST_F(JobStopTest, NothingIsLostWithACheckpointFolderOrBeforeTheFirstStep) {
   Start(1);
   Do([](JobController& controller) { ASSERT_TRUE(controller.Suspend("").ok()); });
