@@ -107,6 +107,7 @@ std::vector<Outcome> WatchAll(CommandRun& run, Client& client,
     if (lost++ % static_cast<int>(names.size()) == 0) ReconnectNote(run)(status);
   };
   std::vector<std::thread> threads;
+  threads.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     threads.emplace_back([&, i] { outcomes[i] = WatchUntil(client, names[i], goal, note); });
   }

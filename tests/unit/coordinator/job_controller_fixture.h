@@ -92,6 +92,7 @@ class JobControllerTest : public ::testing::Test {
   }
   std::vector<std::int64_t> Listed() const {
     std::vector<std::int64_t> steps;
+    steps.reserve(job_.checkpoints.size());
     for (const v1::CheckpointInfo& info : job_.checkpoints) steps.push_back(info.step());
     return steps;
   }
