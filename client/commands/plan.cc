@@ -1,5 +1,7 @@
 #include "worker/plan/plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -79,7 +81,18 @@ int PrintPlan(CommandRun& run, const v1::Plan& plan) {
   return ToInt(ExitCode::kOk);
 }
 
-// --model instead of a job: that model on GPUs, one sequence of 1024 tokens a rank, and --set.
+constexpr std::int64_t kTokens = 1024;
+
+// What the model can take of kTokens.
+std::int64_t SequenceLengthFor(const ModelConfig& model) {
+  std::int64_t length = kTokens;
+  if (model.max_positions > 0) length = std::min<std::int64_t>(length, model.max_positions);
+  if (model.sliding_window > 0) length = std::min<std::int64_t>(length, model.sliding_window);
+  return length;
+}
+
+// --model instead of a job: that model on GPUs, one sequence of 1024 tokens (or as many as it can
+// take) a rank, and --set.
 SpecOutcome JobOfModel(CommandRun& run) {
   SpecOutcome outcome;
   if (!run.flags().positional().empty() || run.flags().Has("file")) {
@@ -89,9 +102,22 @@ SpecOutcome JobOfModel(CommandRun& run) {
   const std::string name = run.flags().GetString("model");
   const std::vector<std::string> presets = PresetNames();
   const bool preset = std::find(presets.begin(), presets.end(), name) != presets.end();
-  nlohmann::json model;
-  model[preset ? "preset" : "configPath"] =
-      preset ? name : std::filesystem::absolute(name).lexically_normal().string();
+  if (!preset && (name.empty() || access(name.c_str(), R_OK) != 0)) {
+    outcome.exit_code =
+        static_cast<ExitCode>(run.UsageError(std::string(NoSuchModel(name).message())));
+    return outcome;
+  }
+  v1::ModelSpec spec;
+  if (preset) {
+    spec.set_preset(name);
+  } else {
+    spec.set_config_path(std::filesystem::absolute(name).lexically_normal().string());
+  }
+  const nlohmann::json model = {
+      {preset ? "preset" : "configPath", preset ? spec.preset() : spec.config_path()}};
+  // What is wrong with a config.json, LoadJob says.
+  const auto config = ResolveModel(spec);
+  const std::int64_t length = config.ok() ? SequenceLengthFor(*config) : kTokens;
   const std::int64_t ranks =
       run.flags().Has("world-size") ? run.flags().GetInt("world-size") : std::int64_t{1};
   const nlohmann::json job = {{"apiVersion", "fsdp.v1"},
@@ -99,7 +125,7 @@ SpecOutcome JobOfModel(CommandRun& run) {
                               {"metadata", {{"name", "plan"}}},
                               {"spec",
                                {{"model", model},
-                                {"data", {{"source", "synthetic"}, {"sequenceLength", 1024}}},
+                                {"data", {{"source", "synthetic"}, {"sequenceLength", length}}},
                                 {"train", {{"globalBatch", ranks}}},
                                 {"resources", {{"device", "cuda"}}},
                                 {"limits", {{"maxSteps", 1}}}}}};
@@ -107,6 +133,11 @@ SpecOutcome JobOfModel(CommandRun& run) {
   options.sets = run.flags().GetStrings("set");
   SpecResult result = LoadJob(job.dump(), options);
   outcome.file = "--model " + name;
+  // Places are of a text that nobody has seen.
+  for (SpecIssue& issue : result.issues) {
+    issue.line = issue.column = 0;
+    if (issue.field == "spec.model.configPath") issue.field.clear();
+  }
   run.err() << FormatIssues(result.issues, outcome.file);
   if (!result.ok()) outcome.exit_code = ExitCode::kInvalidSpec;
   outcome.job = std::move(result.job);
@@ -150,23 +181,25 @@ Command PlanCommand() {
   command.argument_kind = ArgumentKind::kFile;
   command.max_arguments = 1;
   command.description =
-      "Everything a rank will hold, to the byte, before anything runs. Exits with 6 when the job "
-      "does\n"
-      "not fit into --device-memory.";
+      "Everything a rank will hold, to the byte, before anything runs. With --device-memory a job "
+      "that\n"
+      "does not fit is refused with exit code 6: the largest parts and the remedies; --policies "
+      "tells\n"
+      "of one that fits what each recomputation policy would take.";
   command.flags = SpecFlags();
   command.flags.insert(
       command.flags.end(),
       {{.name = "model",
         .kind = FlagKind::kFile,
         .value_name = "NAME|PATH",
-        .help = "A preset, a config.json or its folder, instead of a job: 1024 tokens a GPU, and "
-                "--set"},
+        .help = "A preset, a config.json or its folder, instead of a job: 1024 tokens a GPU, or "
+                "what it can take, and --set"},
        {.name = "world-size",
         .kind = FlagKind::kInt,
         .value_name = "N",
         .help = "Ranks, instead of the spec's resources",
         .min_value = 1,
-        .max_value = FlagSpec::kMaxInt},
+        .max_value = kMaxWorldSize},
        {.name = "device-memory",
         .kind = FlagKind::kString,
         .value_name = "SIZE",

@@ -54,6 +54,12 @@ void AddFact(std::string* page, const std::string& name, const std::string& valu
   absl::StrAppendFormat(page, "%-14s%s\n", name + ":", value);
 }
 
+// "41-100"; an attempt that finished none has none.
+std::string StepsText(const v1::Attempt& attempt) {
+  if (attempt.last_step() == 0 || attempt.last_step() < attempt.first_step()) return "-";
+  return absl::StrCat(attempt.first_step(), "-", attempt.last_step());
+}
+
 std::string AttemptTable(const v1::Job& job, absl::Time now) {
   Table table({{"ATTEMPT", true},
                {"EPOCH", true},
@@ -66,9 +72,7 @@ std::string AttemptTable(const v1::Job& job, absl::Time now) {
     const bool ended = attempt.has_end_time();
     const absl::Time end = ended ? ToTime(attempt.end_time()) : now;
     table.AddRow({absl::StrCat(attempt.attempt()), absl::StrCat(attempt.epoch()),
-                  EnumText(attempt.state()),
-                  absl::StrCat(attempt.first_step(), "-", attempt.last_step()),
-                  TimeText(attempt.start_time()),
+                  EnumText(attempt.state()), StepsText(attempt), TimeText(attempt.start_time()),
                   attempt.has_start_time() ? DurationText(end - ToTime(attempt.start_time())) : "-",
                   EnumText(attempt.cause())});
   }
@@ -111,11 +115,17 @@ std::string UnitTable(const v1::Plan& plan) {
   return table.Render("  ");
 }
 
+// "7 of 12": an older coordinator does not say it.
+std::string BlocksText(std::int32_t recomputed, const v1::Plan& plan) {
+  return plan.blocks() == 0 ? "-" : absl::StrCat(recomputed, " of ", plan.blocks());
+}
+
 std::string PolicyTable(const v1::Plan& plan) {
-  Table table({{"RECOMPUTE"}, {"PER RANK", true}, {"STEP", true}, {"FITS"}});
+  Table table({{"RECOMPUTE"}, {"BLOCKS", true}, {"PER RANK", true}, {"STEP", true}, {"FITS"}});
   for (const auto& policy : plan.policies()) {
     table.AddRow(
-        {EnumText(policy.recompute()), BytesText(policy.total_bytes()),
+        {EnumText(policy.recompute()), BlocksText(policy.recomputed_blocks(), plan),
+         BytesText(policy.total_bytes()),
          policy.predicted_step_seconds() > 0 ? SecondsText(policy.predicted_step_seconds()) : "-",
          policy.fits() ? "yes" : "no"});
   }
@@ -304,7 +314,11 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
   AddFact(&text, "Precision",
           absl::StrCat(EnumText(plan.parameter_dtype()), ", gradients in ",
                        EnumText(plan.reduce_dtype())));
-  AddFact(&text, "Recompute", EnumText(plan.recompute()));
+  const std::string blocks =
+      plan.recomputed_blocks() > 0
+          ? absl::StrCat(", ", BlocksText(plan.recomputed_blocks(), plan), " blocks")
+          : "";
+  AddFact(&text, "Recompute", EnumText(plan.recompute()) + blocks);
   const auto micro_batches = plan.micro_batches_per_step();
   AddFact(&text, "Step",
           absl::StrCat(CountText(plan.tokens_per_step()), " tokens in ", micro_batches,

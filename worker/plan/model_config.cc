@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "proto/support/status.h"
+#include "proto/support/suggest.h"
 #include "worker/plan/config_json.h"
 #include "worker/plan/presets.h"
 
@@ -266,6 +267,13 @@ const char* NameOf(ModelFamily family) {
 }
 
 std::vector<std::string> PresetNames() { return internal::SortedPresetNames(); }
+
+absl::Status NoSuchModel(const std::string& name) {
+  const std::vector<std::string> presets = PresetNames();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--model=", name, ": is neither a preset nor a readable config.json or its folder; presets: ",
+      absl::StrJoin(presets, ", "), DidYouMean(name, presets)));
+}
 
 absl::StatusOr<ModelConfig> ResolveModel(const v1::ModelSpec& spec) {
   Problems problems;

@@ -146,6 +146,9 @@ struct UnitSpec {
 
 // Preset names for `fsdpctl plan --list-presets`, sorted.
 std::vector<std::string> PresetNames();
+// INVALID_ARGUMENT for `name` of --model, which is neither a preset nor a file: what was probably
+// meant, and the presets.
+absl::Status NoSuchModel(const std::string& name);
 
 // The preset's values, then the family's defaults for what neither gives, then the spec's own
 // fields.

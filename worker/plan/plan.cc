@@ -107,8 +107,9 @@ absl::Status CheckDTypes(const PlanInput& input) {
 absl::Status CheckInput(const PlanInput& input) {
   RETURN_IF_ERROR(ValidateModel(input.model));
   RETURN_IF_ERROR(CheckDTypes(input));
-  if (input.world_size < 1 || input.world_size > 65536) {
-    return Invalid("world size", input.world_size, "is outside 1..65536");
+  if (input.world_size < 1 || input.world_size > kMaxWorldSize) {
+    return Invalid("world size", input.world_size,
+                   absl::StrCat("is outside 1..", kMaxWorldSize).c_str());
   }
   if (input.sequence_length < 1 || input.sequence_length > 1048576) {
     return Invalid("spec.data.sequenceLength", input.sequence_length, "is outside 1..1048576");
@@ -230,6 +231,7 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
 Plan FinishWith(const Plan& start, v1::RecomputePolicy policy, int num_redone) {
   Plan plan = start;
   plan.input.recompute = policy;
+  plan.num_recomputed_blocks = num_redone;
   const KeepPolicy redone =
       policy == v1::RECOMPUTE_POLICY_FULL ? KeepPolicy::kInputOnly : KeepPolicy::kNoMlp;
   std::vector<KeepPolicy> keep(static_cast<std::size_t>(plan.input.model.num_layers),

@@ -39,6 +39,8 @@ struct ScratchSizes {
   std::int64_t grad_stats_bytes = 0;  // of the scatter stream
 };
 
+inline constexpr int kMaxWorldSize = 65536;
+
 struct PlanInput {
   ModelConfig model;
   int world_size = 1;
@@ -194,7 +196,8 @@ struct MemoryRow {
 };
 
 struct Plan {
-  PlanInput input;  // with `recompute` resolved and the defaults filled in
+  PlanInput input;                // with `recompute` resolved and the defaults filled in
+  int num_recomputed_blocks = 0;  // the first ones: their MLP (selective) or all of them (full)
   BatchSplit split{1, 1, 0};
   std::int64_t micro_batch_tokens = 0;  // T: the largest of any rank
   std::vector<UnitPlan> units;

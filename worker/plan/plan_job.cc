@@ -29,20 +29,30 @@ double PredictedSeconds(const Plan& plan) {
   return known ? StepSeconds(plan, H200StepRates(plan.input.model.head_dim)) : 0;
 }
 
+// The plan that a job with this policy would get; what does not fit, as it would be with more
+// memory.
+absl::StatusOr<Plan> PlanUnder(v1::RecomputePolicy policy, const Plan& plan) {
+  if (policy == plan.input.recompute) return plan;
+  PlanInput input = plan.input;
+  input.recompute = policy;
+  absl::StatusOr<Plan> other = BuildPlan(input);
+  if (!absl::IsResourceExhausted(other.status())) return other;
+  input.device_memory_bytes = 0;
+  return BuildPlan(input);
+}
+
 void AddPolicies(const Plan& plan, v1::Plan& out) {
+  const std::int64_t memory_bytes = plan.input.device_memory_bytes;
   for (const v1::RecomputePolicy policy :
        {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
-    PlanInput input = plan.input;
-    input.recompute = policy;
-    input.device_memory_bytes = 0;
-    const absl::StatusOr<Plan> other = BuildPlan(input);
+    const absl::StatusOr<Plan> other = PlanUnder(policy, plan);
     if (!other.ok()) continue;
     v1::PolicyEstimate* estimate = out.add_policies();
     estimate->set_recompute(policy);
     estimate->set_total_bytes(other->total_bytes);
     estimate->set_predicted_step_seconds(PredictedSeconds(*other));
-    estimate->set_fits(plan.input.device_memory_bytes <= 0 ||
-                       other->total_bytes <= plan.input.device_memory_bytes);
+    estimate->set_fits(memory_bytes <= 0 || other->total_bytes <= memory_bytes);
+    estimate->set_recomputed_blocks(other->num_recomputed_blocks);
   }
 }
 
@@ -119,6 +129,8 @@ v1::Plan ToProto(const Plan& plan) {
     to->set_padding_elements(unit.layout.padding_elements());
   }
   out.set_recompute(plan.input.recompute);
+  out.set_recomputed_blocks(plan.num_recomputed_blocks);
+  out.set_blocks(plan.input.model.num_layers);
   out.set_schedule_hash(plan.schedule_hash);
   out.set_model_flops_per_step(plan.model_flops_per_step);
   out.set_predicted_step_seconds(PredictedSeconds(plan));

@@ -9,6 +9,7 @@
 
 #include "client/render/progress.h"
 #include "client/render/report.h"
+#include "client/render/text.h"
 #include "tests/unit/client/cli_fixture.h"
 
 namespace fsdp {
@@ -50,6 +51,44 @@ TEST(PlanTextTest, Golden) {
             "Schedule of one micro-batch\n"
             "  gather embed\n"
             "warning: mask full leaks the answer\n");
+}
+
+TEST(PlanTextTest, TellsHowManyBlocksAreRecomputed) {
+  v1::Plan plan;
+  plan.set_recompute(v1::RECOMPUTE_POLICY_SELECTIVE);
+  plan.set_recomputed_blocks(7);
+  plan.set_blocks(12);
+  v1::PolicyEstimate& policy = *plan.add_policies();
+  policy.set_recompute(v1::RECOMPUTE_POLICY_SELECTIVE);
+  policy.set_recomputed_blocks(7);
+  policy.set_total_bytes(1 << 20);
+  policy.set_fits(true);
+  const std::string text = PlanText(plan, {.policies = true}, Style());
+  EXPECT_THAT(text, HasSubstr("Recompute:    SELECTIVE, 7 of 12 blocks\n"));
+  EXPECT_THAT(text, HasSubstr("  RECOMPUTE   BLOCKS  PER RANK  STEP  FITS\n"
+                              "  SELECTIVE  7 of 12   1.0 MiB     -  yes\n"));
+}
+
+TEST(JobDescriptionTest, AnAttemptWithoutAStepHasNoRange) {
+  v1::Job job = CliRunner::ExampleJob(v1::JOB_STATE_RUNNING);
+  job.add_attempts()->set_attempt(1);
+  auto& resumed = *job.add_attempts();
+  resumed.set_attempt(2);
+  resumed.set_first_step(41);
+  auto& trained = *job.add_attempts();
+  trained.set_attempt(3);
+  trained.set_first_step(41);
+  trained.set_last_step(45);
+  const std::string page = JobDescription(job, {}, absl::UnixEpoch(), Style());
+  EXPECT_THAT(page, Not(HasSubstr("0-0")));
+  EXPECT_THAT(page, Not(HasSubstr("41-0")));
+  EXPECT_THAT(page, HasSubstr("41-45"));
+}
+
+TEST(LossTextTest, ANanHasNoSign) {
+  EXPECT_EQ(LossText(-std::nan("")), "-");
+  EXPECT_FALSE(std::signbit(UnsignedNan(-std::nan(""))));
+  EXPECT_EQ(UnsignedNan(-1.5), -1.5);
 }
 
 TEST(ProgressTest, LeavesOutWhatIsUnknown) {

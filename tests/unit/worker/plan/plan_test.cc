@@ -240,6 +240,9 @@ TEST(Plan, AutoTakesTheFastestThatFits) {
   EXPECT_LE(selective.total_bytes, input.device_memory_bytes);
   // As few blocks as needed.
   EXPECT_EQ(selective.blocks.back().keep, KeepPolicy::kAll);
+  EXPECT_GT(selective.num_recomputed_blocks, 0);
+  EXPECT_LT(selective.num_recomputed_blocks, input.model.num_layers);
+  EXPECT_EQ(none.num_recomputed_blocks, 0);
   PlanInput all = input;
   all.device_memory_bytes = 0;
   all.recompute = v1::RECOMPUTE_POLICY_SELECTIVE;
@@ -251,6 +254,25 @@ TEST(Plan, AutoTakesTheFastestThatFits) {
   EXPECT_THAT(std::string(refused.status().message()),
               AllOf(HasSubstr("per rank, the device has 1.0 MiB"), HasSubstr("moments"),
                     HasSubstr("remedies: more ranks than ")));
+}
+
+// A row of the table of policies is the plan that a job with this policy gets.
+TEST(PlanToProto, PoliciesAgreeWithThePlan) {
+  PlanInput input = Input("minillm");
+  input.sequence_length = 1024;
+  input.device_memory_bytes = Built(input).total_bytes - 1;
+  const v1::Plan plan = ToProto(Built(input));
+  EXPECT_EQ(plan.blocks(), input.model.num_layers);
+  ASSERT_EQ(plan.policies_size(), 3);
+  EXPECT_FALSE(plan.policies(0).fits());
+  EXPECT_EQ(plan.policies(0).recomputed_blocks(), 0);
+  const v1::PolicyEstimate& selective = plan.policies(1);
+  EXPECT_EQ(plan.recompute(), selective.recompute());
+  EXPECT_TRUE(selective.fits());
+  EXPECT_EQ(plan.total_bytes(), selective.total_bytes());
+  EXPECT_EQ(plan.recomputed_blocks(), selective.recomputed_blocks());
+  EXPECT_LT(selective.recomputed_blocks(), plan.blocks());
+  EXPECT_EQ(plan.policies(2).recomputed_blocks(), plan.blocks());
 }
 
 // In the words of a spec, and nothing that the job does already.
