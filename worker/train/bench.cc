@@ -21,6 +21,7 @@
 #include "worker/train/oracle_file.h"
 #include "worker/train/tool_flags.h"
 #include "worker/train/tool_model.h"
+#include "worker/train/trainer_errors.h"
 #include "worker/train/weights_checksum.h"
 
 namespace fsdp {
@@ -339,9 +340,10 @@ const char kBenchUsage[] =
 
 Times training steps on random tokens and prints one JSON line. NAME is a preset (fsdpctl plan
 --list-presets), FILE a peer's config.json.
+Example: fsdp-trainer bench --model llama-tiny --batch 2 --seq 64 --steps 10
 
-  --batch B --seq T                     sequences of a rank's micro-batch, and their length
-  --steps N --warmup W                  timed steps, and steps before them
+  --batch B --seq T                     sequences of a rank's micro-batch (8), and their length (1024)
+  --steps N --warmup W                  timed steps (20), and steps before them (5)
   --accumulate A                        micro-batches a step (1)
   --layers L --vocab V --dim D --heads H   instead of the model's
   --precision fp32|bf16                 of parameters and activations (bf16)
@@ -374,7 +376,7 @@ Times training steps on random tokens and prints one JSON line. NAME is a preset
   --json                                accepted: the line is JSON anyhow
 
 "attention" names the kernels that attend; "predicted_ms" is the step time that fsdpctl plan predicts (one H200, bf16; 0 elsewhere).
-Exit codes: 0 done, 1 failed, 2 usage.
+Exit codes: 0 done, 2 usage, 1, 3 and 10 to 14 as fsdp-trainer --help says.
 )";
 
 double BenchReport::MedianSeconds() const {
@@ -459,15 +461,15 @@ int BenchMain(std::span<const std::string> arguments, const LocalBackend& backen
   const absl::StatusOr<BenchOptions> options = ParseBenchOptions(arguments, backend);
   if (!options.ok()) {
     std::fprintf(stderr, "bench: %s\n", std::string(options.status().message()).c_str());
-    return 2;
+    return static_cast<int>(TrainerExit::kUsage);
   }
   const absl::StatusOr<BenchReport> report = RunBench(*options, backend);
   if (!report.ok()) {
     std::fprintf(stderr, "bench: %s\n", std::string(report.status().message()).c_str());
-    return 1;
+    return static_cast<int>(ExitOf(report.status()));
   }
   std::printf("%s\n", report->ToJson().c_str());
-  return 0;
+  return static_cast<int>(TrainerExit::kDone);
 }
 
 }  // namespace fsdp

@@ -15,6 +15,7 @@
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/train/tool_flags.h"
 #include "worker/train/trainer_errors.h"
+#include "worker/train/trainer_report.h"
 
 namespace fsdp {
 namespace {
@@ -31,9 +32,7 @@ constexpr std::int64_t kMaxRanks = 65536;
 
 Json LossJson(const std::optional<double>& loss) { return loss ? Json(*loss) : Json(); }
 
-std::string LossText(const std::optional<double>& loss) {
-  return loss ? absl::StrFormat("%.4f", *loss) : "-";
-}
+std::string LossText(const std::optional<double>& loss) { return loss ? FormatLoss(*loss) : "-"; }
 
 std::string Gigabytes(std::uint64_t bytes) {
   return absl::StrFormat("%.3f GB", static_cast<double>(bytes) / 1e9);

@@ -11,6 +11,7 @@
 #include "worker/plan/shard_layout.h"
 #include "worker/train/tool_flags.h"
 #include "worker/train/tool_model.h"
+#include "worker/train/trainer_errors.h"
 
 namespace fsdp {
 namespace {
@@ -192,7 +193,7 @@ of the unit / seconds x (N - 1) / N.
   --nccl-registration none|local|window|window-ce   as for bench (none)
   --device cpu|cuda                     (cpu)
 
-Exit codes: 0 done, 1 failed, 2 usage.
+Exit codes: 0 done, 2 usage, 1, 3 and 12 to 14 as fsdp-trainer --help says.
 )";
 
 std::string CollectivesReport::ToJson() const {
@@ -238,15 +239,15 @@ int CollectivesMain(std::span<const std::string> arguments, const LocalBackend& 
   const absl::StatusOr<CollectivesOptions> options = ParseOptions(arguments, backend);
   if (!options.ok()) {
     std::fprintf(stderr, "collectives: %s\n", std::string(options.status().message()).c_str());
-    return 2;
+    return static_cast<int>(TrainerExit::kUsage);
   }
   const absl::StatusOr<CollectivesReport> report = MeasureCollectives(*options, backend);
   if (!report.ok()) {
     std::fprintf(stderr, "collectives: %s\n", std::string(report.status().message()).c_str());
-    return 1;
+    return static_cast<int>(ExitOf(report.status()));
   }
   std::printf("%s\n", report->ToJson().c_str());
-  return 0;
+  return static_cast<int>(TrainerExit::kDone);
 }
 
 }  // namespace fsdp

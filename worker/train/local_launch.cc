@@ -15,6 +15,7 @@
 #include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/train/trainer.h"
+#include "worker/train/trainer_report.h"
 
 namespace fsdp {
 namespace {
@@ -112,11 +113,12 @@ std::string DescribeResult(const v1::JobResult& result) {
     absl::StrAppendFormat(&text, "%.4f", result.train_loss());
   }
   if (result.has_validation_loss()) {
-    absl::StrAppendFormat(&text, ", validation loss %.4f", result.validation_loss());
+    absl::StrAppend(&text, ", validation loss ", FormatLoss(result.validation_loss()));
     if (result.has_bytes_per_token()) {
-      absl::StrAppendFormat(
-          &text, " (%.4f bits per byte)",
-          result.validation_loss() / std::numbers::ln2 / result.bytes_per_token());
+      absl::StrAppend(
+          &text, " (",
+          FormatLoss(result.validation_loss() / std::numbers::ln2 / result.bytes_per_token()),
+          " bits per byte)");
     }
   }
   if (result.has_unigram_entropy()) {

@@ -11,6 +11,7 @@
 #include "proto/support/status.h"
 #include "worker/train/engine.h"
 #include "worker/train/tool_flags.h"
+#include "worker/train/trainer_errors.h"
 
 namespace fsdp {
 namespace {
@@ -307,7 +308,8 @@ prints one JSON line of relative errors, and exits with 0 only within tolerance.
   --communicators 1|2                   gather and scatter share one, or have one each (2)
   --no-reshard                          keep gathered weights for backward
 
-Exit codes: 0 within tolerance, 1 beyond it or failed, 2 usage or no such file.
+Exit codes: 0 within tolerance, 20 beyond it, 2 usage or no such file, 10 a file that is damaged or
+no oracle's, 1, 3 and 12 to 14 as fsdp-trainer --help says.
 )";
 
 std::string OracleReport::ToJson() const {
@@ -359,18 +361,21 @@ int OracleMain(std::span<const std::string> arguments, const LocalBackend& backe
   const absl::StatusOr<OracleCommand> command = ParseCommand(arguments, backend);
   if (!command.ok()) {
     std::fprintf(stderr, "oracle: %s\n", std::string(command.status().message()).c_str());
-    return 2;
+    return static_cast<int>(TrainerExit::kUsage);
   }
-  const auto report = [&]() -> absl::StatusOr<OracleReport> {
-    ASSIGN_OR_RETURN(const OracleFile oracle, OracleFile::Load(command->file));
-    return RunOracle(oracle, command->options, backend);
-  }();
+  const absl::StatusOr<OracleFile> oracle = OracleFile::Load(command->file);
+  if (!oracle.ok()) {
+    std::fprintf(stderr, "oracle: %s\n", std::string(oracle.status().message()).c_str());
+    return static_cast<int>(absl::IsNotFound(oracle.status()) ? TrainerExit::kUsage
+                                                              : TrainerExit::kData);
+  }
+  const absl::StatusOr<OracleReport> report = RunOracle(*oracle, command->options, backend);
   if (!report.ok()) {
     std::fprintf(stderr, "oracle: %s\n", std::string(report.status().message()).c_str());
-    return absl::IsNotFound(report.status()) ? 2 : 1;
+    return static_cast<int>(ExitOf(report.status()));
   }
   std::printf("%s\n", report->ToJson().c_str());
-  return report->passed() ? 0 : 1;
+  return static_cast<int>(report->passed() ? TrainerExit::kDone : TrainerExit::kBeyondTolerance);
 }
 
 }  // namespace fsdp

@@ -33,9 +33,7 @@ absl::StatusOr<ModelConfig> NamedModel(const std::string& name) {
   const std::string path = folder ? absl::StrCat(name, "/", kConfigName) : name;
   std::ifstream file(path);
   if (!file) {
-    return absl::InvalidArgumentError(absl::StrCat("--model ", path,
-                                                   " is neither a readable file nor one of ",
-                                                   absl::StrJoin(PresetNames(), ", ")));
+    return NoSuchModel(name);
   }
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   absl::StatusOr<ModelConfig> model = ModelFromPeerConfig(text);
@@ -44,7 +42,12 @@ absl::StatusOr<ModelConfig> NamedModel(const std::string& name) {
 }
 
 absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags) {
-  const std::string name = flags.Text("model", "minillm");
+  const std::string name = flags.Text("model", "");
+  if (name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model is missing: give a preset (", absl::StrJoin(PresetNames(), ", "),
+                     "), a config.json or its folder, as in --model llama-tiny"));
+  }
   if (!IsPreset(name)) {
     ASSIGN_OR_RETURN(ModelConfig model, NamedModel(name));
     ASSIGN_OR_RETURN(const std::int64_t layers, flags.Integer("layers", model.num_layers, 1, 4096));

@@ -12,10 +12,11 @@
 namespace fsdp {
 
 // A preset, a config.json (or a peer's), or a folder that holds one.
-//   INVALID_ARGUMENT  none of them; names what is wrong with the file
+//   INVALID_ARGUMENT  as NoSuchModel; names what is wrong with the file
 absl::StatusOr<ModelConfig> NamedModel(const std::string& name);
 
-// --model NAME|FILE (minillm): a preset, a config.json, or its folder; --layers, --vocab, --dim and
+// --model NAME|FILE (required): a preset, a config.json, or its folder; --layers, --vocab, --dim
+// and
 // --heads instead of the preset's, --layers instead of the file's.
 //   INVALID_ARGUMENT  names the flag or the model's field, the value and what it may be
 absl::StatusOr<ModelConfig> ModelFromFlags(const ToolFlags& flags);

@@ -176,8 +176,8 @@ absl::StatusOr<StepResult> RunningRank::Step() {
 absl::Status RunningRank::CheckResult(const StepResult& result) {
   if (result.non_finite) {
     const std::string message = absl::StrFormat(
-        "step %d: a gradient holds NaN or Inf (loss %g); the update was not applied", result.step,
-        result.loss);
+        "step %d: a gradient holds NaN or Inf (loss %s); the update was not applied", result.step,
+        FormatLoss(result.loss));
     if (setup_.spec().train().on_non_finite() != v1::NON_FINITE_POLICY_SKIP) {
       return WithCause(
           absl::FailedPreconditionError(absl::StrCat(
@@ -262,7 +262,8 @@ absl::Status RunningRank::Report(StepFacts facts) {
                         *std::max_element(memory_peak_bytes_.begin(), memory_peak_bytes_.end())));
   }
   if (setup_.rank() == 0 && facts.validation_loss.has_value()) {
-    run_.print(absl::StrFormat("step %d: validation loss %.4f", at_.step, *facts.validation_loss));
+    run_.print(
+        absl::StrCat("step ", at_.step, ": validation loss ", FormatLoss(*facts.validation_loss)));
   }
   v1::TrainerToDaemon message;
   *message.mutable_step() = MakeStepReport(setup_, *engine_, facts, ceilings_.Get());

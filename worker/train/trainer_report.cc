@@ -1,6 +1,7 @@
 #include "worker/train/trainer_report.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -121,10 +122,14 @@ v1::CollectiveDump MakeCollectiveDump(const FlightRecorder& recorder) {
   return dump;
 }
 
+std::string FormatLoss(double loss) {
+  return std::isnan(loss) ? "nan" : absl::StrFormat("%.4f", loss);
+}
+
 std::string TableHeader() { return "Step | Loss | Peak memory per rank"; }
 
 std::string TableRow(std::int64_t step, double loss, std::int64_t memory_peak_bytes) {
-  return absl::StrFormat("%d | %.4f | %s", step, loss, Bytes(memory_peak_bytes));
+  return absl::StrFormat("%d | %s | %s", step, FormatLoss(loss), Bytes(memory_peak_bytes));
 }
 
 bool IsPrinted(std::int64_t step, std::int64_t total_steps) {

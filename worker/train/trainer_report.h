@@ -43,6 +43,9 @@ void AddFamilies(const RankSetup& setup, const Engine& engine, const v1::DeviceC
 
 v1::CollectiveDump MakeCollectiveDump(const FlightRecorder& recorder);
 
+// "2.0794", or "nan" whatever its sign.
+std::string FormatLoss(double loss);
+
 // "Step | Loss | Peak memory per rank", and a row of that table.
 std::string TableHeader();
 std::string TableRow(std::int64_t step, double loss, std::int64_t memory_peak_bytes);

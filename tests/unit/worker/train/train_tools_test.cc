@@ -21,6 +21,7 @@
 namespace fsdp {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kOracle = std::string(FSDP_SOURCE_DIR) + "/tests/oracle/llama-tiny.safetensors";
@@ -68,13 +69,13 @@ TEST(OracleMain, ExitCodes) {
 
 TEST(OracleMain, APerturbedLossFails) {
   const TamperedOracle tampered("loss_fp32", 13, 1 + 5e-5F, 0);
-  EXPECT_EQ(Oracle({tampered.path()}), 1);
+  EXPECT_EQ(Oracle({tampered.path()}), 20);
 }
 
 TEST(OracleMain, APerturbedWeightFails) {
   for (const char* tensor : {"init.lm_head.weight", "final.model.norm.weight"}) {
     const TamperedOracle tampered(tensor, 5, 1, 0.01F);
-    EXPECT_EQ(Oracle({tampered.path()}), 1) << tensor;
+    EXPECT_EQ(Oracle({tampered.path()}), 20) << tensor;
   }
 }
 
@@ -82,7 +83,7 @@ TEST(OracleMain, ATruncatedFileIsAnError) {
   const std::string path = testing::TempDir() + "cut-" + std::to_string(::getpid());
   std::filesystem::copy_file(kOracle, path, std::filesystem::copy_options::overwrite_existing);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 100);
-  EXPECT_EQ(Oracle({path}), 1);
+  EXPECT_EQ(Oracle({path}), 10);
   std::filesystem::remove(path);
 }
 
@@ -91,10 +92,22 @@ TEST(BenchMain, ExitCodes) {
                    "--warmup", "0", "--json"}),
             0);
   EXPECT_EQ(Bench({"--model", "no-such-model"}), 2);
-  EXPECT_EQ(Bench({"--steps", "many"}), 2);
-  EXPECT_EQ(Bench({"surplus"}), 2);
+  EXPECT_EQ(Bench({"--model", "llama-tiny", "--steps", "many"}), 2);
+  EXPECT_EQ(Bench({"--model", "llama-tiny", "surplus"}), 2);
+  // What the plan refuses, as the trainer's own exit code.
+  EXPECT_EQ(Bench({"--model", "gpt2-tiny", "--seq", "1048576", "--steps", "1"}), 3);
   EXPECT_EQ(Bench({"--model", "llama-tiny", "--checkpoint-every", "2"}), 2);
   EXPECT_EQ(Bench({"--model", "llama-tiny", "--checkpoint-async"}), 2);
+}
+
+// A default would train something for minutes that nobody asked for.
+TEST(BenchMain, NeedsAModel) {
+  const auto options = ParseBenchOptions(std::vector<std::string>{}, CpuBackend());
+  EXPECT_THAT(std::string(options.status().message()),
+              AllOf(HasSubstr("--model is missing"), HasSubstr("llama1b"),
+                    HasSubstr("as in --model llama-tiny")));
+  EXPECT_EQ(Bench({}), 2);
+  EXPECT_EQ(CollectivesMain(std::vector<std::string>{"--local-ranks", "2"}, CpuBackend()), 2);
 }
 
 TEST(Bench, LineHasThePeersFields) {

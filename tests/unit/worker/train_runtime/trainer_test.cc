@@ -150,6 +150,8 @@ TEST_F(TrainerTest, AnExplodingLossStopsTheJobInWords) {
         << epoch.results[rank].status();
   }
   EXPECT_THAT(epoch.links[0]->Failure().message(), HasSubstr("NaN or Inf"));
+  EXPECT_THAT(epoch.links[0]->Failure().message(), testing::Not(HasSubstr("-nan")));
+  EXPECT_EQ(TableRow(5, -std::nan(""), 1 << 20), "5 | nan | 1.0 MiB");
 }
 
 TEST_F(TrainerTest, WithSkipAnExplodingLossIsANotice) {
