@@ -4,12 +4,13 @@
 #include <ostream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
 #include "client/error.h"
 #include "client/exit_code.h"
+#include "client/render/text.h"
 #include "proto/support/suggest.h"
 
 namespace fsdp {
@@ -21,6 +22,9 @@ constexpr char kExitCodeHelp[] =
     "4 unreachable or deadline, 5 not allowed, 6 unschedulable, 100 job failed, 101 job not "
     "finished,\n"
     "102 not found, 103 job cancelled.\n";
+
+// Whose names a hint is looked for among: the newest.
+constexpr int kMaxNames = 1000;
 
 int PrintUsageError(std::ostream& err, const std::string& message, const std::string& verb) {
   err << "fsdpctl: error: " << message << "\n"
@@ -155,8 +159,39 @@ absl::StatusOr<Client*> CommandRun::client() {
   return client_.get();
 }
 
+// Asks for the names that there are; no hint when that fails too.
+std::string CommandRun::NameHint(const absl::Status& status) const {
+  const auto info = GetErrorInfo(status);
+  if (client_ == nullptr || !info.has_value()) return "";
+  std::string typed;
+  std::vector<std::string> names;
+  if (info->reason == "JOB_NOT_FOUND" && info->metadata.count("job") > 0) {
+    typed = IdOf(info->metadata.at("job"));
+    v1::ListJobsRequest request;
+    request.mutable_read_mask()->add_paths("name");
+    const auto jobs = client_->ListJobs(request, kMaxNames);
+    if (!jobs.ok()) return "";
+    for (const auto& job : *jobs) names.push_back(IdOf(job.name()));
+  } else if (info->reason == "WORKER_NOT_FOUND" && info->metadata.count("worker") > 0) {
+    typed = IdOf(info->metadata.at("worker"));
+    const auto workers = client_->ListWorkers();
+    if (!workers.ok()) return "";
+    for (const auto& worker : *workers) names.push_back(IdOf(worker.name()));
+  }
+  const std::string hint = DidYouMean(typed, names);
+  if (!hint.empty() || typed.empty()) return hint;
+  // Jobs of one spec: the name without its digits is that of all of them.
+  std::erase_if(names, [&](const std::string& name) { return !absl::StartsWith(name, typed); });
+  if (names.empty()) return "";
+  const std::size_t num_shown = std::min<std::size_t>(names.size(), 3);
+  const std::string dots = names.size() > num_shown ? ", ..." : "";
+  names.resize(num_shown);
+  return absl::StrCat("; did you mean one of ", absl::StrJoin(names, ", "), dots, "?");
+}
+
 int CommandRun::Fail(const absl::Status& status) {
-  err() << err_style().Red("fsdpctl: error:") << " " << FormatError(status) << "\n";
+  err() << err_style().Red("fsdpctl: error:") << " " << FormatError(status) << NameHint(status)
+        << "\n";
   return ToInt(ExitCodeForStatus(status));
 }
 

@@ -87,13 +87,15 @@ class CommandRun {
   // Made at the first call; does not connect yet.
   absl::StatusOr<Client*> client();
 
-  // Prints "fsdpctl: error: ..." and gives the status's exit code.
+  // Prints "fsdpctl: error: ..." and gives the status's exit code. A job or worker that does not
+  // exist: also what may have been meant.
   int Fail(const absl::Status& status);
   // The same for a mistake on the command line.
   int UsageError(const std::string& message);
 
  private:
   [[nodiscard]] Style StyleFor(bool is_terminal) const;
+  [[nodiscard]] std::string NameHint(const absl::Status& status) const;
 
   const CliWorld& world_;
   const Settings& settings_;

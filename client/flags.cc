@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -31,16 +32,19 @@ absl::Status CheckInt(const FlagSpec& spec, const std::string& value) {
   return BadValue(spec, value, absl::StrCat("a whole number of at least ", spec.min_value));
 }
 
-absl::Status CheckChoice(const FlagSpec& spec, const std::string& value) {
-  if (std::find(spec.choices.begin(), spec.choices.end(), value) != spec.choices.end()) {
+// Whatever the case it is typed in, `value` becomes the choice.
+absl::Status TakeChoice(const FlagSpec& spec, std::string& value) {
+  for (const auto& choice : spec.choices) {
+    if (!absl::EqualsIgnoreCase(choice, value)) continue;
+    value = choice;
     return absl::OkStatus();
   }
-  return BadValue(
-      spec, value,
-      absl::StrCat("one of ", absl::StrJoin(spec.choices, ", "), DidYouMean(value, spec.choices)));
+  std::string hint = DidYouMean(absl::AsciiStrToUpper(value), spec.choices);
+  if (hint.empty()) hint = DidYouMean(absl::AsciiStrToLower(value), spec.choices);
+  return BadValue(spec, value, absl::StrCat("one of ", absl::StrJoin(spec.choices, ", "), hint));
 }
 
-absl::Status CheckValue(const FlagSpec& spec, const std::string& value) {
+absl::Status CheckValue(const FlagSpec& spec, std::string& value) {
   switch (spec.kind) {
     case FlagKind::kBool:
       if (value == "true" || value == "false") return absl::OkStatus();
@@ -48,7 +52,7 @@ absl::Status CheckValue(const FlagSpec& spec, const std::string& value) {
     case FlagKind::kInt:
       return CheckInt(spec, value);
     case FlagKind::kChoice:
-      return CheckChoice(spec, value);
+      return TakeChoice(spec, value);
     case FlagKind::kDuration:
       if (ParseDurationText(value).ok()) return absl::OkStatus();
       return BadValue(spec, value, "a duration such as 30s, 2m or 1h");

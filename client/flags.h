@@ -25,7 +25,7 @@ enum class FlagKind {
   kInt,
   // "1.5s", "2m", "500ms", or seconds without a unit.
   kDuration,
-  // One of `choices`.
+  // One of `choices`, in any case.
   kChoice,
 };
 

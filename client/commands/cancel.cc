@@ -33,8 +33,11 @@ Command CancelCommand() {
   command.min_arguments = 1;
   command.max_arguments = -1;
   command.description =
-      "Trainers get SIGTERM and the spec's grace period. Cancelling a cancelled job is no error;\n"
-      "fsdpctl restart starts one again. The exit code tells whether the request was accepted.";
+      "Saves nothing: the last checkpoint that was written stays, the steps after it are lost\n"
+      "(fsdpctl suspend saves first). Trainers get SIGTERM and the spec's grace period. "
+      "Cancelling\n"
+      "a cancelled job is no error; fsdpctl restart starts one again, from that checkpoint. The\n"
+      "exit code tells whether the request was accepted.";
   command.flags = {ReasonFlag("Shown in the job"),
                    {.name = "wait", .short_name = 'w', .help = "Until the job has stopped"},
                    OutputFlag({"table", "json", "yaml", "name"})};

@@ -39,8 +39,7 @@ int ListJob(CommandRun& run, const std::string& job) {
   for (const v1::CheckpointInfo& one : *checkpoints) {
     table.AddRow({absl::StrCat(one.step()), absl::StrCat(one.epoch()),
                   absl::StrCat(one.world_size()), BytesText(one.size_bytes()),
-                  one.has_validation_loss() ? absl::StrFormat("%.4f", one.validation_loss()) : "-",
-                  one.path()});
+                  one.has_validation_loss() ? LossText(one.validation_loss()) : "-", one.path()});
   }
   run.out() << table.Render("");
   return ToInt(ExitCode::kOk);

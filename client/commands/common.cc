@@ -113,6 +113,7 @@ void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single) {
       return;
     }
     std::vector<const google::protobuf::Message*> messages;
+    messages.reserve(jobs.size());
     for (const auto& job : jobs) messages.push_back(&job);
     run.out() << (json ? ListToJson("jobs", messages) : ListToYaml("jobs", messages));
   } else {
@@ -136,18 +137,34 @@ int ForEachArgument(CommandRun& run,
 }
 
 int ForEachJob(CommandRun& run,
-               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action) {
+               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action,
+               const std::function<std::string(const v1::Job&)>& note) {
   return ForEachArgument(run, [&](Client& client, const std::string& name) {
     const absl::StatusOr<v1::Job> job = action(client, name);
     if (!job.ok()) return job.status();
     if (run.flags().GetString("output") == "table") {
+      const std::string meanwhile = note ? note(*job) : "";
       run.out() << "job " << IdOf(job->name()) << ": " << run.out_style().State(job->state())
-                << "\n";
+                << (meanwhile.empty() ? "" : ", ") << meanwhile << "\n"
+                << std::flush;
     } else {
       PrintJobs(run, {*job}, true);
     }
     return absl::OkStatus();
   });
+}
+
+std::string GentleStopNote(const std::string& what, const v1::Job& job) {
+  switch (job.state()) {
+    case v1::JOB_STATE_RUNNING:
+      return job.spec().spec().checkpoint().dir().empty() ? what
+                                                          : absl::StrCat(what, ", saves first");
+    case v1::JOB_STATE_STARTING:
+    case v1::JOB_STATE_RECOVERING:
+      return what;
+    default:
+      return "";
+  }
 }
 
 void PrintWarnings(CommandRun& run,

@@ -47,9 +47,13 @@ int ForEachArgument(CommandRun& run,
                     const std::function<absl::Status(Client&, const std::string&)>& action);
 
 // Runs `action` for every named job, prints "job ID: STATE" (or -o), goes on after errors; the
-// worst exit code.
+// worst exit code. `note` is what goes on with a job meanwhile ("suspending, ..."), or empty.
 int ForEachJob(CommandRun& run,
-               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action);
+               const std::function<absl::StatusOr<v1::Job>(Client&, const std::string&)>& action,
+               const std::function<std::string(const v1::Job&)>& note = nullptr);
+
+// "name, saves first" for a job that is being stopped gently; empty once it has no ranks to stop.
+std::string GentleStopNote(const std::string& what, const v1::Job& job);
 
 // Follows a job with a progress line until it is finished.
 //   CANCELLED: interrupted

@@ -26,7 +26,10 @@ Command DeleteCommand() {
   command.argument_kind = ArgumentKind::kJob;
   command.min_arguments = 1;
   command.max_arguments = -1;
-  command.description = "Checkpoints stay where they are. A job that is not finished is refused.";
+  command.description =
+      "The job, its events, logs and metrics are gone; checkpoints stay where they are. A job "
+      "that\n"
+      "is not finished is refused.";
   command.examples = {{"fsdpctl delete my-job-1a2b3c4d", "forget it"}};
   command.run = Run;
   return command;

@@ -1,14 +1,18 @@
 #include <algorithm>
+#include <cerrno>
 #include <deque>
+#include <filesystem>
 #include <fstream>
 #include <ostream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 #include "client/render/report.h"
 #include "client/render/text.h"
 #include "client/render/views.h"
+#include "proto/support/status.h"
 
 namespace fsdp {
 namespace {
@@ -37,16 +41,36 @@ std::string MetricsAddress(Client& client, const v1::Job& job) {
   return cluster.ok() ? cluster->metrics_address() : "";
 }
 
+// What is wrong with --plot before anything is asked for; empty when nothing is.
+std::string PlotPathError(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string suffix = file.extension().string();
+  if (file.filename().empty() || (!suffix.empty() && !absl::EqualsIgnoreCase(suffix, ".svg"))) {
+    return absl::StrCat("--plot=", path,
+                        ": the curve is written as SVG; name a file that ends in "
+                        ".svg, such as ",
+                        file.stem().empty() ? "loss" : file.stem().string(), ".svg");
+  }
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error)) {
+    return absl::StrCat("--plot=", path, ": there is no folder ", folder.string(),
+                        "; make it first, or name another");
+  }
+  return "";
+}
+
 absl::Status WritePlot(const std::string& path, const ReportInput& input) {
   const std::string svg = SvgCurve(LossSeries(input.metrics), LossCurveOptions(input.job));
   if (svg.empty()) {
     return absl::FailedPreconditionError(
         "nothing to plot: the job has fewer than two finished steps");
   }
+  errno = 0;
   std::ofstream file(path);
   file << svg;
   file.close();
-  if (!file) return absl::InternalError(absl::StrCat(path, ": cannot be written"));
+  if (!file) return ErrnoToStatus(errno == 0 ? EIO : errno, "write");
   return absl::OkStatus();
 }
 
@@ -59,10 +83,11 @@ int Report(CommandRun& run, Client& client, const v1::Job& job) {
   input.metrics = *std::move(metrics);
   input.metrics_address = MetricsAddress(client, job);
   if (run.flags().Has("plot")) {
-    if (const absl::Status status = WritePlot(run.flags().GetString("plot"), input); !status.ok()) {
-      return run.Fail(status);
+    const std::string path = run.flags().GetString("plot");
+    if (const absl::Status status = WritePlot(path, input); !status.ok()) {
+      return run.UsageError(absl::StrCat("--plot=", path, ": ", status.message()));
     }
-    input.plot_path = run.flags().GetString("plot");
+    input.plot_path = path;
   }
   run.out() << ReportText(input, run.out_style());
   return ToInt(ExitCode::kOk);
@@ -82,6 +107,10 @@ absl::StatusOr<std::vector<v1::JobEvent>> LastEvents(Client& client, const std::
 }
 
 int Run(CommandRun& run) {
+  if (run.flags().Has("plot")) {
+    const std::string error = PlotPathError(run.flags().GetString("plot"));
+    if (!error.empty()) return run.UsageError(error);
+  }
   const auto client = run.client();
   if (!client.ok()) return run.Fail(client.status());
   const std::string& name = run.flags().positional().front();

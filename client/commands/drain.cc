@@ -38,6 +38,11 @@ Command DrainCommand() {
   command.flags = {{.name = "stop-ranks",
                     .help = "Jobs on it checkpoint and move, instead of running to the end"},
                    ReasonFlag("Shown with the worker")};
+  command.description =
+      "Holds until fsdpctl uncordon. What runs there runs on to its end; with --stop-ranks its "
+      "job\n"
+      "saves, stops and goes on elsewhere, at no cost to its restart budget. A job without\n"
+      "checkpoint.dir loses what it has trained then, and a warning says so.";
   command.examples = {
       {"fsdpctl drain node7-0 --stop-ranks --reason \"new fan\"", "before maintenance"}};
   command.run = Run;

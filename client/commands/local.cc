@@ -11,18 +11,6 @@
 namespace fsdp {
 namespace {
 
-// Here a missing file or a refused permission is the machine's, not the coordinator's answer.
-int LocalFail(CommandRun& run, const absl::Status& status) {
-  const int exit_code = run.Fail(status);
-  switch (status.code()) {
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kDeadlineExceeded:
-      return exit_code;
-    default:
-      return ToInt(ExitCode::kInternal);
-  }
-}
-
 void PrintAddresses(CommandRun& run, const LocalAddresses& addresses, bool has_command) {
   const Style style = run.err_style();
   std::ostream& err = run.err();
@@ -90,7 +78,7 @@ int RunWithCommand(CommandRun& run, LocalCluster& cluster, const LocalAddresses&
               << run.flags().GetString("state-dir") << "`\n"
               << std::flush;
   }
-  if (!exit_code.ok()) return LocalFail(run, exit_code.status());
+  if (!exit_code.ok()) return run.Fail(exit_code.status());
   return *exit_code;
 }
 
@@ -113,17 +101,16 @@ int Run(CommandRun& run) {
   options.ready_timeout = run.flags().GetDuration("ready-timeout");
   options.interrupt = run.world().interrupt;
   const auto cluster = LocalCluster::Create(options);
-  if (!cluster.ok()) return LocalFail(run, cluster.status());
+  if (!cluster.ok()) return run.Fail(cluster.status());
   const auto addresses = (*cluster)->Start();
   if (absl::IsInvalidArgument(addresses.status())) {
     return run.UsageError(std::string(addresses.status().message()));
   }
-  if (!addresses.ok()) return LocalFail(run, addresses.status());
+  if (!addresses.ok()) return run.Fail(addresses.status());
   PrintAddresses(run, *addresses, has_command);
   if (has_command) return RunWithCommand(run, **cluster, *addresses);
   while (!run.world().interrupt->WaitFor(absl::Milliseconds(50))) {
-    if (const absl::Status status = (*cluster)->Supervise(); !status.ok())
-      return LocalFail(run, status);
+    if (const absl::Status status = (*cluster)->Supervise(); !status.ok()) return run.Fail(status);
   }
   run.err() << "stopping\n" << std::flush;
   (*cluster)->Stop();

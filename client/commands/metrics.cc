@@ -19,7 +19,7 @@ struct Field {
   std::function<std::string(const v1::StepMetrics&)> value;
 };
 
-std::string Number(double value) { return absl::StrFormat("%.9g", value); }
+std::string Number(double value) { return absl::StrFormat("%.9g", UnsignedNan(value)); }
 
 const std::vector<Field>& Fields() {
   using Step = const v1::StepMetrics&;
@@ -72,12 +72,13 @@ constexpr char kTableHeader[] =
 
 // Fixed widths: rows come one at a time.
 std::string TableLine(const v1::StepMetrics& step) {
-  return absl::StrFormat(
-      "%8d  %8s  %8s  %9.4g  %9.3g  %10s  %8s  %6s  %11s%s\n", step.step(), LossText(step.loss()),
-      step.has_validation_loss() ? LossText(step.validation_loss()) : "-", step.grad_norm(),
-      step.lr(), ShortNumber(step.tokens_per_second()), SecondsText(step.step_seconds()),
-      step.mfu() > 0 ? absl::StrFormat("%.1f%%", step.mfu() * 100) : "-",
-      BytesText(step.memory_peak_bytes()), step.skipped() ? "  skipped" : "");
+  return absl::StrFormat("%8d  %8s  %8s  %9.4g  %9.3g  %10s  %8s  %6s  %11s%s\n", step.step(),
+                         LossText(step.loss()),
+                         step.has_validation_loss() ? LossText(step.validation_loss()) : "-",
+                         UnsignedNan(step.grad_norm()), step.lr(),
+                         ShortNumber(step.tokens_per_second()), SecondsText(step.step_seconds()),
+                         step.mfu() > 0 ? absl::StrFormat("%.1f%%", step.mfu() * 100) : "-",
+                         BytesText(step.memory_peak_bytes()), step.skipped() ? "  skipped" : "");
 }
 
 int Run(CommandRun& run) {

@@ -7,12 +7,15 @@ namespace fsdp {
 namespace {
 
 int Run(CommandRun& run) {
-  return ForEachJob(run, [&run](Client& client, const std::string& job) -> absl::StatusOr<v1::Job> {
-    auto response = client.RestartJob(job, run.flags().GetString("reason"));
-    if (!response.ok()) return response.status();
-    PrintWarnings(run, response->warnings());
-    return std::move(*response->mutable_job());
-  });
+  return ForEachJob(
+      run,
+      [&run](Client& client, const std::string& job) -> absl::StatusOr<v1::Job> {
+        auto response = client.RestartJob(job, run.flags().GetString("reason"));
+        if (!response.ok()) return response.status();
+        PrintWarnings(run, response->warnings());
+        return std::move(*response->mutable_job());
+      },
+      [](const v1::Job& job) { return GentleStopNote("restarting", job); });
 }
 
 }  // namespace
@@ -27,9 +30,12 @@ Command RestartCommand() {
   command.max_arguments = -1;
   command.flags = {ReasonFlag("Shown in the job"), OutputFlag({"table", "json", "yaml", "name"})};
   command.description =
-      "For what runs, and for what has ended without success: the epoch of a running job ends and\n"
-      "another starts; a FAILED or CANCELLED job goes back into the queue with fresh budgets.\n"
-      "A SUSPENDED job is resumed instead. Without a checkpoint a job begins from the start.";
+      "For what runs, and for what has ended without success: a running job saves first\n"
+      "(checkpoint.dir; without one a warning says what is lost), then its epoch ends and another\n"
+      "starts; a FAILED or CANCELLED job goes back into the queue with fresh budgets, from the "
+      "last\n"
+      "checkpoint that it wrote. A SUSPENDED job is resumed instead. Without a checkpoint a job\n"
+      "begins from the start.";
   command.examples = {{"fsdpctl restart my-job-1a2b3c4d", "after the cause of a failure is gone"}};
   command.run = Run;
   return command;

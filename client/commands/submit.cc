@@ -89,6 +89,11 @@ int PrintDryRun(CommandRun& run, const v1::CreateJobResponse& response) {
 }
 
 int Run(CommandRun& run) {
+  if (run.flags().Has("request-id") && run.flags().GetString("request-id").empty()) {
+    return run.UsageError(
+        "--request-id=: is empty; give 1 to 36 letters, digits and dashes, or leave it out for one "
+        "that is made up");
+  }
   SpecOutcome spec = LoadSpec(run);
   if (spec.exit_code != ExitCode::kOk) return ToInt(spec.exit_code);
   const auto client = run.client();

@@ -49,7 +49,8 @@ int Run(CommandRun& run) {
   } else {
     run.out() << "valid: " << spec.job.metadata().name();
     // What is no error is a warning.
-    if (!spec.issues.empty()) run.out() << " (" << spec.issues.size() << " warnings)";
+    const std::size_t count = spec.issues.size();
+    if (count > 0) run.out() << " (" << count << (count == 1 ? " warning)" : " warnings)");
     run.out() << "\n";
   }
   return ToInt(ExitCode::kOk);

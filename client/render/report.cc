@@ -18,7 +18,7 @@ namespace {
 
 // Nats per token to bits per byte.
 std::string BitsPerByte(double nats, double bytes_per_token) {
-  return absl::StrFormat("%.4f", nats / std::numbers::ln2 / bytes_per_token);
+  return LossText(nats / std::numbers::ln2 / bytes_per_token);
 }
 
 // Text without a tokenizer has one byte a token; unknown for foreign token files.

@@ -76,6 +76,8 @@ std::string SecondsText(double seconds) {
   return DurationText(absl::Seconds(seconds));
 }
 
+double UnsignedNan(double value) { return std::isnan(value) ? std::abs(value) : value; }
+
 std::string LossText(double loss) { return std::isnan(loss) ? "-" : absl::StrFormat("%.4f", loss); }
 
 absl::Time ToTime(const google::protobuf::Timestamp& time) {

@@ -32,6 +32,8 @@ std::string ShortNumber(double value);
 std::string DurationText(absl::Duration duration);
 std::string SecondsText(double seconds);
 // Four decimals; "-" for NaN.
+// The value for printf, which would write the sign of a NaN.
+double UnsignedNan(double value);
 std::string LossText(double loss);
 
 absl::Time ToTime(const google::protobuf::Timestamp& time);

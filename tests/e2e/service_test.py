@@ -84,7 +84,9 @@ class ServiceTest(unittest.TestCase):
             name = c.submit(tiny_job(name="long", ranks=2, steps=100000, checkpoint=folder,
                                      train={"globalBatch": 64}))
             c.wait_step(name, 3)
-            c.ctl("suspend", name)
+            suspended = c.ctl("suspend", "--wait", name)
+            self.assertEqual(suspended.stdout, f"job {name}: SUSPENDED\n")
+            self.assertEqual(c.ctl("suspend", name, check=False).returncode, 2)
             c.wait_state(name, "SUSPENDED")
             saved = int(c.job(name)["checkpoint"]["step"])
             self.assertGreaterEqual(saved, 3)

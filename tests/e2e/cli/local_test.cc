@@ -62,12 +62,16 @@ class LocalTest : public ::testing::Test {
   // fsdpctl local ... -- command; output goes to dir_/NAME.out.
   pid_t Start(const std::string& name, const std::vector<std::string>& command,
               const std::string& bin_dir = FAKE_BIN) {
-    std::vector<std::string> words = {
-        FSDP_BINARY_DIR "/fsdpctl", "local", "--bin-dir", bin_dir, "--state-dir",
-        StateDir().string()};
+    std::vector<std::string> words = {std::string(FSDP_BINARY_DIR) + "/fsdpctl",
+                                      "local",
+                                      "--bin-dir",
+                                      bin_dir,
+                                      "--state-dir",
+                                      StateDir().string()};
     if (!command.empty()) words.push_back("--");
     words.insert(words.end(), command.begin(), command.end());
     std::vector<char*> pointers;
+    pointers.reserve(words.size() + 1);
     for (auto& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     const std::string out = (dir_ / (name + ".out")).string();
@@ -193,7 +197,7 @@ TEST_F(LocalTest, KillingItTakesTheProcessesAlongAndTheNextOneStarts) {
 TEST_F(LocalTest, ASecondOneInTheSameDirectoryIsRefused) {
   const pid_t pid = Start("a", {});
   WaitUntilReady("a");
-  EXPECT_EQ(Wait(Start("b", {"true"})), 1);
+  EXPECT_EQ(Wait(Start("b", {"true"})), 2);
   EXPECT_THAT(Output("b"), HasSubstr("(pid " + std::to_string(pid) + ")"));
   kill(pid, SIGTERM);
   Wait(pid);
@@ -253,7 +257,7 @@ TEST_F(LocalTest, EveryGpuThatTheWorkerFindsIsUsed) {
 }
 
 TEST_F(LocalTest, MissingExecutablesAreNamed) {
-  EXPECT_EQ(Wait(Start("a", {"true"}, dir_.string())), 1);
+  EXPECT_EQ(Wait(Start("a", {"true"}, dir_.string())), 2);
   EXPECT_THAT(Output("a"), HasSubstr("fsdp-coordinator is missing"));
 }
 

@@ -164,6 +164,13 @@ TEST_F(SubmitTest, UnreachableTellsHowToAskAgain) {
   EXPECT_THAT(result.err, HasSubstr("--request-id r-7"));
 }
 
+TEST_F(SubmitTest, AnEmptyRequestIdIsRefused) {
+  const CliResult result = Run({"submit", "-", "--request-id", ""});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--request-id=: is empty"));
+  EXPECT_EQ(runner_.service.num_created(), 0);
+}
+
 TEST_F(SubmitTest, FilesThatCannotBeRead) {
   EXPECT_EQ(Run({"submit", "/nowhere/job.yaml"}).exit_code, 2);
   EXPECT_THAT(Run({"submit", "/nowhere/job.yaml"}).err, HasSubstr("/nowhere/job.yaml"));
@@ -224,6 +231,33 @@ TEST_F(SubmitTest, PlanWorksOffline) {
   EXPECT_EQ(Run({"plan", "-", "--device-memory", "lots"}).exit_code, 2);
   EXPECT_EQ(Run({"plan", "-", "--world-size", "0"}).exit_code, 2);
   EXPECT_THAT(Run({"plan", "--list-presets"}).out, HasSubstr("llama-tiny"));
+}
+
+TEST_F(SubmitTest, PlanOfAModelSpeaksOfWhatWasTyped) {
+  const CliResult unknown = Run({"plan", "--model", "gpt22"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--model=gpt22: is neither a preset nor a readable "
+                                     "config.json or its folder; presets: "));
+  EXPECT_THAT(unknown.err, HasSubstr("llama8b"));
+  EXPECT_THAT(unknown.err, HasSubstr("; did you mean gpt2?\n"));
+  // 64 positions.
+  EXPECT_THAT(Run({"plan", "--model", "gpt2-tiny"}).out, HasSubstr("Step:         64 tokens"));
+  EXPECT_THAT(Run({"plan", "--model", "llama-tiny"}).out, HasSubstr("Step:         1,024 tokens"));
+  const CliResult huge = Run({"plan", "--model", "gpt2", "--world-size", "100000000"});
+  EXPECT_EQ(huge.exit_code, 2);
+  EXPECT_THAT(huge.err, HasSubstr("--world-size=100000000: must be a whole number of at most"));
+  EXPECT_THAT(huge.err, Not(HasSubstr("globalBatch")));
+  // There is no text that a line and a column would be of.
+  EXPECT_THAT(Run({"plan", "--model", "minillm-tiny"}).err,
+              HasSubstr("--model minillm-tiny: warning: spec.data.targets"));
+  const CliResult folder = Run({"plan", "--model", ::testing::TempDir()});
+  EXPECT_EQ(folder.exit_code, 3);
+  EXPECT_THAT(folder.err, HasSubstr(": error: stat("));
+}
+
+TEST_F(SubmitTest, OneWarningIsOne) {
+  runner_.input = Run({"validate", "-", "-o", "yaml", "--set", "model.mask=full"}).out;
+  EXPECT_THAT(Run({"validate", "-"}).out, HasSubstr("(1 warning)\n"));
 }
 
 }  // namespace

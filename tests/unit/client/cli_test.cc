@@ -7,17 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "tests/unit/client/cli_fixture.h"
 
 namespace fsdp {
 namespace {
 
-using ::testing::AnyOf;
-using ::testing::ElementsAre;
-using ::testing::Eq;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr char kJob[] = "jobs/a-00000001";
@@ -117,6 +114,26 @@ TEST_F(CliTest, UnknownJobsAre102ForEveryVerb) {
   EXPECT_EQ(Run({"uncordon", "nope"}).exit_code, 102);
 }
 
+TEST_F(CliTest, UnknownJobsAndWorkersAreSuggested) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  for (const char* verb : {"get", "describe", "logs", "wait", "cancel", "suspend", "resume",
+                           "restart", "delete", "events", "metrics"}) {
+    EXPECT_THAT(Run({verb, "a-00000010"}).err, HasSubstr("; did you mean a-00000001?\n")) << verb;
+  }
+  EXPECT_THAT(Run({"get", "nothing-like-it"}).err, Not(HasSubstr("did you mean")));
+  v1::Job other = CliRunner::ExampleJob(v1::JOB_STATE_QUEUED);
+  for (const char* name : {"jobs/llama-00000001", "jobs/llama-00000002"}) {
+    other.set_name(name);
+    runner_.service.PutJob(other);
+  }
+  EXPECT_THAT(Run({"describe", "llama"}).err,
+              HasSubstr("; did you mean one of llama-00000001, llama-00000002?\n"));
+  v1::Worker worker;
+  worker.set_name("workers/host-0");
+  runner_.service.PutWorker(worker);
+  EXPECT_THAT(Run({"drain", "hots-0"}).err, HasSubstr("; did you mean host-0?\n"));
+}
+
 TEST_F(CliTest, AuthErrorsAreFive) {
   runner_.service.FailUnary(
       ServiceError(grpc::StatusCode::UNAUTHENTICATED, "who are you", "NO_IDENTITY"));
@@ -137,7 +154,11 @@ TEST_F(CliTest, ListsJobs) {
   EXPECT_EQ(Run({"list", "-o", "name"}).out, "a-00000001\n");
   EXPECT_EQ(Run({"ls", "--state", "FAILED", "-o", "name"}).out, "");
   EXPECT_THAT(Run({"list", "-o", "wide"}).out, HasSubstr("12.3K"));
-  EXPECT_EQ(Run({"list", "--state", "RUNING"}).exit_code, 2);
+  EXPECT_EQ(Run({"list", "--state", "running", "-o", "name"}).out, "a-00000001\n");
+  const CliResult unknown = Run({"list", "--state", "runing"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("one of QUEUED, STARTING, RUNNING, "));
+  EXPECT_THAT(unknown.err, HasSubstr("; did you mean RUNNING?"));
   EXPECT_EQ(Run({"list", "--label", "novalue"}).exit_code, 2);
 }
 
@@ -205,6 +226,53 @@ TEST_F(CliTest, StateVerbsPrintTheNewState) {
   EXPECT_EQ(Run({"delete", kJob}).exit_code, 102);
 }
 
+// The job runs on until its ranks have saved: the answer says so, and --wait waits for it.
+TEST_F(CliTest, SuspendTellsThatTheJobStillSavesAndCanWaitForIt) {
+  v1::Job job = CliRunner::ExampleJob(v1::JOB_STATE_RUNNING);
+  job.mutable_spec()->mutable_spec()->mutable_checkpoint()->set_dir("/ckpt");
+  runner_.service.PutJob(job);
+  runner_.service.SuspendSlowly();
+  EXPECT_EQ(Run({"suspend", kJob}).out, "job a-00000001: RUNNING, suspending, saves first\n");
+  std::thread ranks([this] {
+    runner_.service.WaitForStreams(1);
+    runner_.service.SetState(kJob, v1::JOB_STATE_SUSPENDED);
+  });
+  const CliResult waited = Run({"suspend", "--wait", kJob});
+  ranks.join();
+  EXPECT_EQ(waited.exit_code, 0) << waited.err;
+  EXPECT_EQ(waited.out, "job a-00000001: SUSPENDED\n");
+}
+
+TEST_F(CliTest, SuspendWaitFailsWhenTheJobEndsFirst) {
+  PutJob(v1::JOB_STATE_RUNNING);
+  runner_.service.SuspendSlowly();
+  std::thread ranks([this] {
+    runner_.service.WaitForStreams(1);
+    runner_.service.SetState(kJob, v1::JOB_STATE_SUCCEEDED);
+  });
+  const CliResult waited = Run({"suspend", "-w", kJob});
+  ranks.join();
+  EXPECT_EQ(waited.exit_code, 2);
+  EXPECT_THAT(waited.err, HasSubstr("ended as SUCCEEDED before it was suspended"));
+}
+
+TEST_F(CliTest, SuspendOfWhatIsSuspendedOrOverSaysWhatToDo) {
+  PutJob(v1::JOB_STATE_SUSPENDED);
+  const CliResult again = Run({"suspend", kJob});
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.err, HasSubstr("job a-00000001 is SUSPENDED already; `fsdpctl resume "
+                                   "a-00000001` takes it back [JOB_STATE_CONFLICT]"));
+  PutJob(v1::JOB_STATE_SUCCEEDED);
+  const CliResult late = Run({"suspend", kJob});
+  EXPECT_EQ(late.exit_code, 2);
+  EXPECT_THAT(late.err, HasSubstr("is SUCCEEDED and has nothing left to suspend"));
+}
+
+TEST_F(CliTest, HelpSaysWhatIsSavedAndWhatIsNot) {
+  EXPECT_THAT(Run({"cancel", "--help"}).out, HasSubstr("Saves nothing"));
+  EXPECT_THAT(Run({"restart", "--help"}).out, HasSubstr("a running job saves first"));
+}
+
 // On standard error, so that what programs read stays what it was.
 TEST_F(CliTest, WhatAVerbCostsIsAWarning) {
   PutJob(v1::JOB_STATE_RUNNING);
@@ -220,6 +288,7 @@ TEST_F(CliTest, WhatAVerbCostsIsAWarning) {
     EXPECT_THAT(result.err, Not(HasSubstr("\x1b")));
     EXPECT_THAT(result.out, Not(HasSubstr("lost")));
   }
+  PutJob(v1::JOB_STATE_RUNNING);
   EXPECT_EQ(Run({"suspend", kJob, "-o", "name"}).out, "a-00000001\n");
 }
 
@@ -350,7 +419,15 @@ TEST_F(CliTest, ReportWritesTheCurve) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_THAT(text, HasSubstr("<polyline"));
   EXPECT_THAT(text, HasSubstr("</svg>"));
-  EXPECT_EQ(Run({"describe", "a-00000001", "--plot", "/nowhere/x.svg"}).exit_code, 1);
+  const CliResult nowhere = Run({"describe", "a-00000001", "--plot", "/nowhere/x.svg"});
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("there is no folder /nowhere"));
+  const auto png = std::filesystem::path(::testing::TempDir()) / "cli_report.png";
+  const CliResult bitmap = Run({"describe", "a-00000001", "--plot", png.string()});
+  EXPECT_EQ(bitmap.exit_code, 2);
+  EXPECT_THAT(bitmap.err, HasSubstr("the curve is written as SVG; name a file that ends in .svg"));
+  EXPECT_FALSE(std::filesystem::exists(png));
+  EXPECT_EQ(Run({"describe", "a-00000001", "--plot", "/proc/x.svg"}).exit_code, 2);
   std::filesystem::remove(svg);
 }
 

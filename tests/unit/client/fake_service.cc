@@ -13,13 +13,15 @@ namespace fsdp {
 
 grpc::Status ServiceError(grpc::StatusCode code, const std::string& message,
                           const std::string& reason,
-                          const std::vector<std::pair<std::string, std::string>>& fields) {
+                          const std::vector<std::pair<std::string, std::string>>& fields,
+                          const std::map<std::string, std::string>& metadata) {
   google::rpc::Status details;
   details.set_code(code);
   details.set_message(message);
   google::rpc::ErrorInfo info;
   info.set_reason(reason);
   info.set_domain("fsdp.v1");
+  info.mutable_metadata()->insert(metadata.begin(), metadata.end());
   details.add_details()->PackFrom(info);
   if (!fields.empty()) {
     google::rpc::BadRequest bad;
@@ -32,6 +34,26 @@ grpc::Status ServiceError(grpc::StatusCode code, const std::string& message,
   }
   return {code, message, details.SerializeAsString()};
 }
+
+namespace {
+
+grpc::Status NoSuchJob(const std::string& name) {
+  return ServiceError(grpc::StatusCode::NOT_FOUND, "no job " + name, "JOB_NOT_FOUND", {},
+                      {{"job", name}});
+}
+
+grpc::Status NoSuchWorker(const std::string& name) {
+  return ServiceError(grpc::StatusCode::NOT_FOUND, "no worker " + name, "WORKER_NOT_FOUND", {},
+                      {{"worker", name}});
+}
+
+grpc::Status WrongState(const v1::Job& job) {
+  const std::string state = v1::JobState_Name(job.state()).substr(sizeof("JOB_STATE_") - 1);
+  return ServiceError(grpc::StatusCode::FAILED_PRECONDITION, job.name() + " is " + state,
+                      "JOB_STATE_CONFLICT", {}, {{"job", job.name()}, {"state", state}});
+}
+
+}  // namespace
 
 FakeService::FakeService(int port) : port_(port) { Serve(); }
 FakeService::~FakeService() { Stop(); }
@@ -179,7 +201,7 @@ grpc::Status FakeService::WithJob(const std::string& name,
                                   const std::function<grpc::Status(Record&)>& use) {
   const auto found = records_.find(name);
   if (found == records_.end()) {
-    return ServiceError(grpc::StatusCode::NOT_FOUND, "no job " + name, "JOB_NOT_FOUND");
+    return NoSuchJob(name);
   }
   return use(found->second);
 }
@@ -250,8 +272,7 @@ grpc::Status FakeService::Move(const std::string& call, const std::string& name,
     return WithJob(name, [&](Record& record) {
       if (IsFinished(record.job.state()) && state != v1::JOB_STATE_QUEUED &&
           record.job.state() != state) {
-        return ServiceError(grpc::StatusCode::FAILED_PRECONDITION, "the job is finished",
-                            "WRONG_STATE");
+        return WrongState(record.job);
       }
       record.job.set_state(state);
       record.job.set_reason(reason);
@@ -266,6 +287,11 @@ grpc::Status FakeService::Move(const std::string& call, const std::string& name,
 void FakeService::Warn(const std::string& warning) {
   const std::lock_guard<std::mutex> lock(mutex_);
   warning_ = warning;
+}
+
+void FakeService::SuspendSlowly() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  suspend_slowly_ = true;
 }
 
 template <typename Response>
@@ -283,8 +309,17 @@ grpc::Status FakeService::CancelJob(Context, const v1::CancelJobRequest* request
 grpc::Status FakeService::SuspendJob(Context, const v1::SuspendJobRequest* request,
                                      v1::SuspendJobResponse* response) {
   AddWarning(response);
-  return Move("SuspendJob", request->name(), v1::JOB_STATE_SUSPENDED, request->reason(),
-              response->mutable_job());
+  v1::JobState next = v1::JOB_STATE_SUSPENDED;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = records_.find(request->name());
+    if (found != records_.end()) {
+      const v1::Job& job = found->second.job;
+      if (job.state() == next) return WrongState(job);
+      if (suspend_slowly_ && !IsFinished(job.state())) next = job.state();
+    }
+  }
+  return Move("SuspendJob", request->name(), next, request->reason(), response->mutable_job());
 }
 
 grpc::Status FakeService::ResumeJob(Context, const v1::ResumeJobRequest* request,
@@ -304,8 +339,7 @@ grpc::Status FakeService::DeleteJob(Context, const v1::DeleteJobRequest* request
   return Enter("DeleteJob", [&] {
     return WithJob(request->name(), [&](Record& record) {
       if (!IsFinished(record.job.state())) {
-        return ServiceError(grpc::StatusCode::FAILED_PRECONDITION, "the job is not finished",
-                            "WRONG_STATE");
+        return WrongState(record.job);
       }
       records_.erase(request->name());
       return grpc::Status::OK;
@@ -326,7 +360,7 @@ grpc::Status FakeService::Pump(Context context, const std::string& name, bool fo
   for (;;) {
     const auto found = records_.find(name);
     if (found == records_.end()) {
-      return ServiceError(grpc::StatusCode::NOT_FOUND, "no job " + name, "JOB_NOT_FOUND");
+      return NoSuchJob(name);
     }
     bool sent = false;
     if (!send(found->second, &sent)) {
@@ -428,8 +462,7 @@ grpc::Status FakeService::DrainWorker(Context, const v1::DrainWorkerRequest* req
   return Enter("DrainWorker", [&] {
     const auto found = workers_.find(request->name());
     if (found == workers_.end()) {
-      return ServiceError(grpc::StatusCode::NOT_FOUND, "no worker " + request->name(),
-                          "WORKER_NOT_FOUND");
+      return NoSuchWorker(request->name());
     }
     found->second.set_cordoned(true);
     *response->mutable_worker() = found->second;
@@ -442,8 +475,7 @@ grpc::Status FakeService::UncordonWorker(Context, const v1::UncordonWorkerReques
   return Enter("UncordonWorker", [&] {
     const auto found = workers_.find(request->name());
     if (found == workers_.end()) {
-      return ServiceError(grpc::StatusCode::NOT_FOUND, "no worker " + request->name(),
-                          "WORKER_NOT_FOUND");
+      return NoSuchWorker(request->name());
     }
     found->second.set_cordoned(false);
     *response->mutable_worker() = found->second;

@@ -23,7 +23,8 @@ namespace fsdp {
 // A status as the coordinator makes it: with ErrorInfo and, where given, bad fields.
 grpc::Status ServiceError(grpc::StatusCode code, const std::string& message,
                           const std::string& reason,
-                          const std::vector<std::pair<std::string, std::string>>& fields = {});
+                          const std::vector<std::pair<std::string, std::string>>& fields = {},
+                          const std::map<std::string, std::string>& metadata = {});
 
 class FakeService final : public v1::JobService::Service, public v1::ClusterService::Service {
  public:
@@ -49,6 +50,8 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
 
   // Replies of SuspendJob, RestartJob and DrainWorker carry it.
   void Warn(const std::string& warning);
+  // SuspendJob answers while the ranks still save; SetState ends that.
+  void SuspendSlowly();
   // Every unary call fails with this until it is set to OK.
   void FailUnary(grpc::Status status);
   // The next N unary calls fail with UNAVAILABLE after they took effect.
@@ -121,6 +124,7 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   v1::CreateJobRequest last_create_;
   grpc::Status unary_error_;
   std::string warning_;
+  bool suspend_slowly_ = false;
   int lost_answers_ = 0;
   int messages_until_break_ = -1;
   bool end_stream_early_ = false;

@@ -153,5 +153,19 @@ TEST(CommandTableTest, NamesAndFlagsAreUnique) {
   }
 }
 
+TEST(FlagsTest, ChoicesAreTakenInAnyCase) {
+  const std::vector<FlagSpec> specs = {
+      {.name = "state", .kind = FlagKind::kChoice, .choices = {"RUNNING", "QUEUED"}},
+      {.name = "output", .kind = FlagKind::kChoice, .choices = {"json", "yaml"}}};
+  const auto flags = ParseFlags(specs, {"--state=running", "--output", "JSON"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->GetString("state"), "RUNNING");
+  EXPECT_EQ(flags->GetString("output"), "json");
+  EXPECT_THAT(std::string(ParseFlags(specs, {"--state=queud"}).status().message()),
+              HasSubstr("one of RUNNING, QUEUED; did you mean QUEUED?"));
+  EXPECT_THAT(std::string(ParseFlags(specs, {"--output=YML"}).status().message()),
+              HasSubstr("; did you mean yaml?"));
+}
+
 }  // namespace
 }  // namespace fsdp
