@@ -76,7 +76,8 @@ void Coordinator::NoticeOwnPause(TimePoint now) {
   if (!last_tick_ || now.mono - *last_tick_ <= kOwnPause) return;
   const absl::Duration pause = now.mono - *last_tick_;
   last_tick_ = now.mono;
-  LOG_WARNING("the coordinator stood still for %s", absl::FormatDuration(pause));
+  LOG_WARNING("the coordinator stood still for %s",
+              absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(100))));
   for (auto& [id, worker] : workers_.entries()) {
     worker.facts.heard = std::min(worker.facts.heard + pause, now.mono);
     worker.facts.disconnected = std::min(worker.facts.disconnected + pause, now.mono);
@@ -122,7 +123,7 @@ void Coordinator::CheckWorkers(TimePoint now) {
         now.mono - (worker.facts.connected ? worker.facts.heard : worker.facts.disconnected);
     const std::string reason = absl::StrCat(
         worker.facts.connected ? "silent for " : "its stream closed and was not back within ",
-        absl::FormatDuration(silent));
+        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(100))));
     LoseWorker(worker, worker.record.incarnation(), reason, silent);
   }
 }

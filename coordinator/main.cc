@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "coordinator/config/options.h"
 #include "coordinator/rpc/server.h"
@@ -105,8 +106,11 @@ int main(int argc, char** argv) {
     kill(getpid(), SIGUSR1);
   });
   if (!server.ok()) return Fail(server.status());
-  LOG_INFO("fsdp-coordinator %s serves at port %d, metrics at port %d", fsdp::coordinator::kVersion,
-           (*server)->port(), (*server)->metrics_port());
+  const std::string metrics = options.metrics_listen.empty()
+                                  ? "no metrics (--metrics-listen is empty)"
+                                  : absl::StrCat("metrics at port ", (*server)->metrics_port());
+  LOG_INFO("fsdp-coordinator %s serves at port %d, %s", fsdp::coordinator::kVersion,
+           (*server)->port(), metrics);
   if (!options.port_file.empty()) {
     const absl::Status written = fsdp::coordinator::WritePortFile(
         options.port_file, (*server)->port(), (*server)->metrics_port());

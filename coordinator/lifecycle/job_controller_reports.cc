@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "coordinator/lifecycle/job_controller.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/store/resource_names.h"
@@ -56,8 +57,8 @@ void JobController::OnRunning(int rank, const v1::RankRunning& running) {
   attempt().set_first_step(running.first_step());
   effects_.attempt_changed = true;
   Event("RUNNING", v1::EVENT_SEVERITY_INFO,
-        absl::StrCat("first step ", running.first_step(), ", ready in ", running.start_seconds(),
-                     " s"));
+        absl::StrFormat("first step %d, ready in %.3f s", running.first_step(),
+                        running.start_seconds()));
 }
 
 void JobController::OnStep(int rank, const v1::StepReport& report) {

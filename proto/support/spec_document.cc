@@ -292,7 +292,10 @@ class TreeBuilder : public YAML::EventHandler {
       frame.has_key = true;
     } else {
       const bool is_name = frame.key.kind == SpecNode::Kind::kScalar;
-      if (is_name || frame.key.kind == SpecNode::Kind::kNull) {
+      const bool is_null = frame.key.kind == SpecNode::Kind::kNull;
+      if (is_null && !frame.key.explicit_null) {
+        Report(frame.key.place, "a key is missing here; is there a comma too many?");
+      } else if (is_name || is_null) {
         std::string key = is_name ? std::move(frame.key.text) : "null";
         frame.node.members.push_back(Member{std::move(key), frame.key.place, std::move(node)});
       }

@@ -1,5 +1,6 @@
 """What each executable links, and what it says about itself."""
 
+import json
 import os
 import pathlib
 import re
@@ -91,6 +92,26 @@ class ExecutablesTest(unittest.TestCase):
                          "--verbose", "--listen", "127.0.0.1:0")
         self.assertEqual(code, 1, text)
         self.assertIn("/dev/null/no-folder", text)
+
+    def test_a_host_without_gpus_lists_its_cpu(self):
+        done = subprocess.run([str(BIN / "fsdp-worker"), "--list-devices"], text=True, capture_output=True,
+                              timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        devices = [json.loads(line) for line in done.stdout.splitlines()]
+        if not any(device["type"] == "cuda" for device in devices):
+            self.assertEqual([device["type"] for device in devices], ["cpu"])
+            self.assertGreater(devices[0]["memory_bytes"], 0)
+            self.assertGreater(devices[0]["cpu_threads"], 0)
+            self.assertIn("no CUDA device on this host", done.stderr)
+            self.assertEqual(run("fsdp-worker", "--list-devices", "--devices=cuda:0")[0], 2)
+
+    def test_no_metrics_is_not_port_0(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with subprocess.Popen([str(BIN / "fsdp-coordinator"), f"--state-dir={folder}", "--listen=127.0.0.1:0",
+                                   "--metrics-listen="], text=True, stderr=subprocess.PIPE) as coordinator:
+                line = next(line for line in coordinator.stderr if "serves at port" in line)
+                coordinator.terminate()
+            self.assertIn("no metrics (--metrics-listen is empty)", line)
 
     def test_nccl_without_cuda_is_a_usage_error(self):
         oracle = str(pathlib.Path(__file__).resolve().parents[1] / "oracle" / "llama-tiny.safetensors")

@@ -1,12 +1,15 @@
 """`fsdpctl local` with its real processes: what it starts, it also brings back."""
 
+import os
 import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from cluster import BIN, Cluster, tiny_job, wait_for  # noqa: E402
+from cluster import BIN, SOURCE, Cluster, tiny_job, wait_for  # noqa: E402
 
 
 def stat_of(pid):
@@ -55,6 +58,38 @@ class LocalTest(unittest.TestCase):
             c.wait_state(name, "SUCCEEDED", timeout=60)
             self.assertGreater(len({row["epoch"] for row in c.metrics(name)}), 1)
             self.assertIsNone(local.poll())
+
+    def test_what_quickstart_says_at_ctrl_c_is_what_the_next_one_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            text = root / "text.txt"
+            text.write_text("".join(f"line {i} of a text\n" for i in range(60000)), encoding="ascii")
+
+            def run_until_submitted(log):
+                with open(log, "wb") as out:
+                    local = subprocess.Popen(
+                        [BIN / "fsdpctl", "local", "--devices=cpu", f"--state-dir={root / 'state'}", "--",
+                         SOURCE / "deploy/examples/quickstart_job", text],
+                        stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
+                        env={**os.environ, "FSDPCTL_QUICKSTART_OUT": str(root / "state")})
+                try:
+                    said = wait_for(lambda: [line for line in log.read_text().splitlines()
+                                             if line.startswith("Submitted ")], "quickstart to submit")
+                    # As a terminal does: to all of them.
+                    os.killpg(local.pid, signal.SIGINT)
+                    local.wait(timeout=60)
+                finally:
+                    if local.poll() is None:
+                        os.killpg(local.pid, signal.SIGKILL)
+                return said[0].split()[1], log.read_text()
+
+            job, said = run_until_submitted(root / "first.log")
+            self.assertIn(f"The next ./quickstart cancels {job} and starts over.", said)
+            self.assertIn(f"local --state-dir {root / 'state'}", said)
+            other, said = run_until_submitted(root / "second.log")
+            self.assertNotEqual(job, other)
+            self.assertIn("Starting over", said)
+            self.assertIn(f"job {job}: CANCELLED", said)
 
 
 if __name__ == "__main__":

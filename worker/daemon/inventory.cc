@@ -118,12 +118,12 @@ absl::StatusOr<std::vector<v1::DeviceInfo>> SpreadWorkers(std::vector<v1::Device
 std::string DeviceLines(const std::vector<v1::DeviceInfo>& devices) {
   std::string lines;
   for (const v1::DeviceInfo& device : devices) {
-    const nlohmann::ordered_json line = {
-        {"type", device.type() == v1::DEVICE_TYPE_CUDA ? "cuda" : "cpu"},
-        {"index", device.index()},
-        {"model", device.model()},
-        {"uuid", device.uuid()},
-        {"memory_bytes", device.memory_bytes()}};
+    nlohmann::ordered_json line = {{"type", device.type() == v1::DEVICE_TYPE_CUDA ? "cuda" : "cpu"},
+                                   {"index", device.index()},
+                                   {"model", device.model()},
+                                   {"uuid", device.uuid()},
+                                   {"memory_bytes", device.memory_bytes()}};
+    if (device.cpu_threads() > 0) line["cpu_threads"] = device.cpu_threads();
     // Names come from drivers: bytes that are no UTF-8 must not end the program.
     absl::StrAppend(
         &lines, line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), "\n");

@@ -46,7 +46,9 @@ ABSL_FLAG(std::string, devices, "all",
 ABSL_FLAG(int, workers, 0,
           "Workers on the CUDA devices that --devices names; 0: one on each. More than devices: "
           "with --share-device");
-ABSL_FLAG(bool, list_devices, false, "Print the devices that --devices names, JSON lines, and end");
+ABSL_FLAG(bool, list_devices, false,
+          "Print the devices that --devices names, JSON lines, and end; all of a host without GPUs "
+          "is its CPU");
 ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:0", "HOST:PORT of the Prometheus endpoint");
 ABSL_FLAG(absl::Duration, metrics_linger, absl::Seconds(60),
           "How long a finished rank's series stay, so that the last scrape sees them");
@@ -341,8 +343,14 @@ absl::Status RunHost(const Flags& flags, const std::vector<v1::DeviceInfo>& devi
 absl::Status ListDevices(const DeviceRequest& request) {
   const std::unique_ptr<Nvml> nvml =
       request.kind == DeviceRequest::Kind::kCpu ? nullptr : Nvml::Open();
-  ASSIGN_OR_RETURN(const std::vector<v1::DeviceInfo> devices, FindDevices(request, nvml.get()));
-  std::fputs(DeviceLines(devices).c_str(), stdout);
+  absl::StatusOr<std::vector<v1::DeviceInfo>> devices = FindDevices(request, nvml.get());
+  // Every device of a host without GPUs is its CPU.
+  if (request.kind == DeviceRequest::Kind::kAll && absl::IsNotFound(devices.status())) {
+    std::fprintf(stderr, "fsdp-worker: %s\n", std::string(devices.status().message()).c_str());
+    devices = std::vector<v1::DeviceInfo>{CpuSlot(0, 1)};
+  }
+  if (!devices.ok()) return devices.status();
+  std::fputs(DeviceLines(*devices).c_str(), stdout);
   return absl::OkStatus();
 }
 

@@ -109,6 +109,8 @@ const std::vector<BrokenSpec>& BrokenSpecs() {
        "must be a number"},
       {"comma_decimal", 20, "  optimizer: {lr: \"0,1\"}", "20:15", "spec.optimizer.lr",
        "must be a number"},
+      {"comma_too_many", 20, "  checkpoint: {dir: a,, everySteps: 1}", "20:23", "",
+       "a key is missing here; is there a comma too many?"},
       // Numbers beyond their types.
       {"int32_overflow", 10, "    numLayers: 4294967298", "10:5", "spec.model.numLayers",
        "is out of range; allowed: 1..4096"},
