@@ -121,9 +121,14 @@ void Coordinator::CheckWorkers(TimePoint now) {
     }
     const absl::Duration silent =
         now.mono - (worker.facts.connected ? worker.facts.heard : worker.facts.disconnected);
-    const std::string reason = absl::StrCat(
-        worker.facts.connected ? "silent for " : "its stream closed and was not back within ",
-        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(100))));
+    const std::string seconds =
+        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(100)));
+    const std::string reason =
+        worker.facts.connected
+            ? absl::StrCat("no heartbeat for ", seconds,
+                           " (its host or the network to it is down, or fsdp-worker stands still)")
+            : absl::StrCat("its stream closed and was not back within ", seconds,
+                           " (fsdp-worker ended, or its host)");
     LoseWorker(worker, worker.record.incarnation(), reason, silent);
   }
 }

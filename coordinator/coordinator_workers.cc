@@ -52,6 +52,8 @@ absl::StatusOr<Coordinator::Session> Coordinator::OnHello(const v1::WorkerHello&
     }
   }
   WorkerEntry& worker = workers_.Accept(hello, sink, Now());
+  // Reports of an outage come before the first heartbeat.
+  if (hello.has_time()) worker.clock_offset = FromTimestamp(hello.time()) - clock_.WallNow();
   LOG_INFO("worker %s connected from %s, incarnation %s", id.value(), hello.host(),
            hello.incarnation());
   v1::ConnectResponse response;
@@ -308,6 +310,9 @@ bool Coordinator::StoreLogs(JobRuntime& job, const v1::LogBatch& logs, Effects* 
 void Coordinator::DispatchReport(WorkerEntry& worker, const v1::Report& report,
                                  JobController& controller) {
   const int rank = report.key().rank();
+  if (report.has_time()) {
+    controller.SetReportTime(FromTimestamp(report.time()) - worker.clock_offset);
+  }
   switch (report.body_case()) {
     case v1::Report::kJoined:
       return controller.OnJoined(rank, report.joined());
@@ -319,11 +324,8 @@ void Coordinator::DispatchReport(WorkerEntry& worker, const v1::Report& report,
       return controller.OnManifest(rank, report.manifest());
     case v1::Report::kPublished:
       return controller.OnPublished(rank, report.published());
-    case v1::Report::kExited: {
-      const absl::Time time =
-          report.has_time() ? FromTimestamp(report.time()) - worker.clock_offset : clock_.WallNow();
-      return controller.OnExited(rank, report.exited(), time);
-    }
+    case v1::Report::kExited:
+      return controller.OnExited(rank, report.exited());
     case v1::Report::kFailure:
       return controller.OnFailure(rank, report.failure());
     case v1::Report::kCollectiveDump:

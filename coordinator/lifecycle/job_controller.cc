@@ -63,7 +63,12 @@ std::string_view InsteadOfRestart(v1::JobState state) {
 
 JobController::JobController(JobRuntime& job, const Options& options, TimePoint now,
                              Effects& effects)
-    : job_(job), options_(options), now_(now), effects_(effects) {}
+    : job_(job), options_(options), now_(now), happened_(now.wall), effects_(effects) {}
+
+void JobController::SetReportTime(absl::Time time) {
+  const absl::Time placed = FromTimestamp(job_.record.placed_time());
+  happened_ = std::min(std::max(time, placed), now_.wall);
+}
 
 absl::Duration JobController::Grace() const {
   const v1::LimitSpec& limits = job_.job().spec().spec().limits();
@@ -134,6 +139,13 @@ void JobController::Enqueue() {
   SetState(v1::JOB_STATE_QUEUED, "waits to be scheduled");
   Event("QUEUED", v1::EVENT_SEVERITY_INFO,
         absl::StrCat("accepted into queue '", job().spec().spec().queue(), "' with priority ",
+v1::JobEvent& JobController::ReportedEvent(std::string_view type, v1::EventSeverity severity,
+                                           std::string message) {
+  v1::JobEvent& event = Event(type, severity, std::move(message));
+  *event.mutable_time() = ToTimestamp(happened_);
+  return event;
+}
+
                      job().spec().spec().priority()))
       .set_state(v1::JOB_STATE_QUEUED);
   effects_.reschedule = true;

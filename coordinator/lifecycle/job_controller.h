@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "coordinator/config/options.h"
 #include "coordinator/lifecycle/job_runtime.h"
+#include "coordinator/lifecycle/retry_policy.h"
 
 namespace fsdp::coordinator {
 
@@ -47,13 +48,15 @@ class JobController {
   void Place(const std::vector<records::MemberRecord>& members);
 
   // --- Reports of ranks
+  // When the rank made the report that follows, by the coordinator's wall clock: its events carry
+  // that time, however late the report is delivered. Without this it is now.
+  void SetReportTime(absl::Time time);
   void OnJoined(int rank, const v1::RankJoined& joined);
   void OnRunning(int rank, const v1::RankRunning& running);
   void OnStep(int rank, const v1::StepReport& report);
   void OnManifest(int rank, const v1::ManifestProposal& proposal);
   void OnPublished(int rank, const v1::CheckpointPublished& published);
-  // `exit_time` is on the coordinator's wall clock.
-  void OnExited(int rank, const v1::RankExited& exited, absl::Time exit_time);
+  void OnExited(int rank, const v1::RankExited& exited);
   void OnFailure(int rank, const v1::RankFailure& failure);
   void OnNotice(int rank, const v1::RankNotice& notice);
   void OnDump(int rank, const v1::CollectiveDump& dump);
@@ -96,6 +99,9 @@ class JobController {
 
   void SetState(v1::JobState state, std::string_view reason);
   v1::JobEvent& Event(std::string_view type, v1::EventSeverity severity, std::string message);
+  // Of what a rank went through, not of what is decided now.
+  v1::JobEvent& ReportedEvent(std::string_view type, v1::EventSeverity severity,
+                              std::string message);
   v1::Attempt& attempt() { return job_.attempts.back(); }
 
   void SendStart(int rank);
@@ -114,6 +120,7 @@ class JobController {
   void WarnOfLostProgress();
   void Vanished(int rank);
   // Better evidence of why the epoch ends than what began its end.
+  [[nodiscard]] std::string ReasonWhileEnding() const;
   void ReplaceCause(v1::RootCause cause);
   void RefineCause(int rank, const v1::RankExited& exited);
   void Release(int rank, v1::RankState state);
@@ -125,13 +132,25 @@ class JobController {
   std::string SuccessReason();
   void AfterFailure();
   // The failure was that of a rank which found the checkpoint to resume from damaged.
+  // The furthest step that need not be trained again, or was trained in this attempt.
+  [[nodiscard]] std::int64_t Reached() const;
+  [[nodiscard]] FailureFacts FactsOf(const v1::RootCause& cause) const;
+  // As far as is known now, another epoch follows.
+  [[nodiscard]] bool IsRetried(const v1::RootCause& cause) const;
+  // Why the rank cannot run came only after the epoch was aborted for it.
+  void ExplainHang(int rank);
   [[nodiscard]] bool CheckpointDamaged(const v1::RootCause& cause) const;
-  bool DropUnusableCheckpoint(const v1::RootCause& cause);
+  // The newest checkpoint is no good, and there is something else to start from.
+  [[nodiscard]] bool CheckpointUnusable(const v1::RootCause& cause) const;
+  // The ranks found no manifest for what is newer than the step that they resume from.
+  void GiveUpUnwritten(std::int64_t resume_step);
+  void GiveUpNewestCheckpoint(std::string_view why, std::int64_t back_to);
   // It has been seen on disk. So have earlier ones: manifests are published in the order of steps.
   void ConfirmCheckpoint(std::int64_t step);
   [[nodiscard]] bool IsConfirmed(std::int64_t step) const;
   void KeepNewestCheckpoints();
   v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
+  std::string LossSentence(int rank, int peer, const v1::RankFailure& failure);
   void UpdateProgress(const v1::StepMetrics& metrics);
   v1::StopMode GentleStop() const;
   // limits.grace_period_seconds, or its default.
@@ -147,6 +166,7 @@ class JobController {
   const Options& options_;
   const TimePoint now_;
   Effects& effects_;
+  absl::Time happened_;
 };
 
 }  // namespace fsdp::coordinator

@@ -30,15 +30,20 @@ void JobController::Fail(Blame blame) {
   if (blame.cause.step() == 0) blame.cause.set_step(job().progress().step());
   *job_.record.mutable_ending_cause() = blame.cause;
   job_.failed_at = now_.mono;
-  job().set_cause(blame.cause.cause());
   *job().mutable_root_cause() = blame.cause;
-  SetState(v1::JOB_STATE_RECOVERING, blame.cause.message());
-  v1::JobEvent& event =
-      Event(CauseName(blame.cause.cause()), v1::EVENT_SEVERITY_ERROR, blame.cause.message());
+  // A recovery that will not come is not announced.
+  const bool retried = IsRetried(blame.cause);
+  if (retried) {
+    job().set_cause(blame.cause.cause());
+    SetState(v1::JOB_STATE_RECOVERING, blame.cause.message());
+  }
+  job().set_reason(ReasonWhileEnding());
+  v1::JobEvent& event = ReportedEvent(CauseName(blame.cause.cause()), v1::EVENT_SEVERITY_ERROR,
+                                      blame.cause.message());
   event.set_cause(blame.cause.cause());
   event.set_rank(blame.cause.rank());
   event.set_worker(blame.cause.worker());
-  event.set_state(v1::JOB_STATE_RECOVERING);
+  if (retried) event.set_state(v1::JOB_STATE_RECOVERING);
   for (int rank = 0; rank < job_.record.members_size(); ++rank) {
     if (member(rank).released()) continue;
     const bool origin = rank == blame.origin;
@@ -137,10 +142,18 @@ void JobController::RefineCause(int rank, const v1::RankExited& exited) {
   *job().mutable_root_cause() = cause;
 }
 
+std::string JobController::ReasonWhileEnding() const {
+  const bool recovers = job_.job().state() == v1::JOB_STATE_RECOVERING;
+  return absl::StrCat(job_.job().root_cause().message(),
+                      recovers ? "" : "; it is not retried: the job fails when all ranks are gone");
+}
+
 void JobController::ReplaceCause(v1::RootCause cause) {
-  job().set_cause(cause.cause());
+  if (job().state() == v1::JOB_STATE_RECOVERING) job().set_cause(cause.cause());
   *job().mutable_root_cause() = cause;
-  v1::JobEvent& event = Event(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message());
+  job().set_reason(ReasonWhileEnding());
+  v1::JobEvent& event =
+      ReportedEvent(CauseName(cause.cause()), v1::EVENT_SEVERITY_ERROR, cause.message());
   event.set_cause(cause.cause());
   event.set_rank(cause.rank());
   event.set_worker(cause.worker());
@@ -196,7 +209,6 @@ void JobController::CloseEpoch() {
     case records::STOP_INTENT_RUN_TIME:
       CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
       job().set_cause(v1::FAILURE_CAUSE_MAX_RUN_TIME);
-      SetState(v1::JOB_STATE_RECOVERING, why);
       SetState(v1::JOB_STATE_FAILED, why);
       Event("FAILED", v1::EVENT_SEVERITY_ERROR, why).set_state(v1::JOB_STATE_FAILED);
       return;
@@ -219,6 +231,29 @@ void JobController::CloseEpoch() {
   }
 }
 
+FailureFacts JobController::FactsOf(const v1::RootCause& cause) const {
+  FailureFacts facts;
+  facts.cause = cause;
+  if (cause.rank() < static_cast<int>(job_.live.size())) {
+    const LiveRank& live = job_.live[cause.rank()];
+    facts.phase = live.failure ? live.failure->phase()
+                               : (live.pulse ? live.pulse->pulse.phase() : v1::PHASE_UNSPECIFIED);
+  }
+  facts.progressed = Reached() > job_.record.progress_mark();
+  facts.counts = job_.job().restarts();
+  facts.restarts_since_progress = job_.record.restarts_since_progress();
+  return facts;
+}
+
+std::int64_t JobController::Reached() const {
+  return std::max(job_.attempts.back().last_step(), job_.job().checkpoint().step());
+}
+
+bool JobController::IsRetried(const v1::RootCause& cause) const {
+  return CheckpointUnusable(cause) ||
+         DecideRetry(job_.job().spec().spec().failure_policy(), FactsOf(cause)).restart;
+}
+
 void JobController::AfterFailure() {
   const v1::RootCause cause = job_.record.ending_cause();
   CloseAttempt(v1::ATTEMPT_STATE_FAILED);
@@ -227,19 +262,13 @@ void JobController::AfterFailure() {
   attempt().set_cause(cause.cause());
   *attempt().mutable_root_cause() = cause;
 
-  FailureFacts facts;
-  facts.cause = cause;
-  if (cause.rank() < static_cast<int>(job_.live.size())) {
-    const LiveRank& live = job_.live[cause.rank()];
-    facts.phase = live.failure ? live.failure->phase()
-                               : (live.pulse ? live.pulse->pulse.phase() : v1::PHASE_UNSPECIFIED);
-  }
-  const std::int64_t reached = std::max(attempt().last_step(), job().checkpoint().step());
-  facts.progressed = reached > job_.record.progress_mark();
-  facts.counts = job().restarts();
-  facts.restarts_since_progress = job_.record.restarts_since_progress();
+  const FailureFacts facts = FactsOf(cause);
+  const std::int64_t reached = Reached();
   RetryDecision decision = DecideRetry(job().spec().spec().failure_policy(), facts);
-  if (DropUnusableCheckpoint(cause)) {
+  if (CheckpointUnusable(cause)) {
+    const auto before = job_.checkpoints.rbegin() + 1;
+    GiveUpNewestCheckpoint(absl::StrCat("cannot be loaded (", cause.message(), ")"),
+                           before == job_.checkpoints.rend() ? 0 : before->step());
     decision.restart = true;
     decision.counts = facts.counts;
     decision.reason = job().has_checkpoint() ? "restart from the checkpoint before"
@@ -291,33 +320,44 @@ bool JobController::CheckpointDamaged(const v1::RootCause& cause) const {
 // Whatever else is wrong before the commit (no such folder, other data) is no checkpoint's fault.
 // Nothing begins from the start behind the user's back; but a job whose only checkpoint was never
 // written had none.
-bool JobController::DropUnusableCheckpoint(const v1::RootCause& cause) {
+bool JobController::CheckpointUnusable(const v1::RootCause& cause) const {
   if (cause.cause() != v1::FAILURE_CAUSE_CHECKPOINT || job_.checkpoints.empty()) return false;
   const bool damaged = CheckpointDamaged(cause);
   const bool newest_unconfirmed =
       !job_.record.has_commit_time() && !IsConfirmed(job_.checkpoints.back().step());
-  const bool not_loaded = job_.record.has_commit_time() && attempt().last_step() == 0;
-  const bool usable = !(newest_unconfirmed || not_loaded || damaged);
+  const bool not_loaded = job_.record.has_commit_time() && job_.attempts.back().last_step() == 0;
   const bool last_one = job_.checkpoints.size() == 1;
-  if (usable || (last_one && !(newest_unconfirmed && damaged))) return false;
+  return (newest_unconfirmed || not_loaded || damaged) &&
+         (!last_one || (newest_unconfirmed && damaged));
+}
+
+void JobController::GiveUpUnwritten(std::int64_t resume_step) {
+  while (!job_.checkpoints.empty() && job_.checkpoints.back().step() > resume_step &&
+         !IsConfirmed(job_.checkpoints.back().step())) {
+    GiveUpNewestCheckpoint("was never written (the rank that was to do it ended before)",
+                           resume_step);
+  }
+}
+
+void JobController::GiveUpNewestCheckpoint(std::string_view why, std::int64_t back_to) {
   const std::int64_t given_up = job_.checkpoints.back().step();
   job_.checkpoints.pop_back();
   effects_.dropped_checkpoints.push_back(given_up);
   auto& unconfirmed = *job_.record.mutable_unconfirmed_checkpoints();
   unconfirmed.erase(std::remove(unconfirmed.begin(), unconfirmed.end(), given_up),
                     unconfirmed.end());
-  Event("CHECKPOINT_DROPPED", v1::EVENT_SEVERITY_WARNING,
-        absl::StrCat("the checkpoint of step ", given_up, " cannot be loaded (", cause.message(),
-                     "); going back to ",
-                     last_one ? "where the job began, since no other was written"
-                              : absl::StrCat("step ", job_.checkpoints.back().step())))
-      .set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
-  if (last_one) {
+  if (job_.checkpoints.empty()) {
     job().clear_checkpoint();
   } else {
     *job().mutable_checkpoint() = job_.checkpoints.back();
   }
-  return true;
+  const std::string target = job().has_checkpoint()
+                                 ? absl::StrCat("step ", back_to)
+                                 : "where the job began, since no other was written";
+  Event("CHECKPOINT_DROPPED", v1::EVENT_SEVERITY_WARNING,
+        absl::StrCat("the checkpoint of step ", given_up, " ", ToAbsl(why), "; going back to ",
+                     target))
+      .set_cause(v1::FAILURE_CAUSE_CHECKPOINT);
 }
 
 std::string JobController::SuccessReason() {

@@ -16,6 +16,8 @@ namespace {
 constexpr double kStepSmoothing = 0.2;
 constexpr int kDefaultKeepLast = 2;
 constexpr int kMaxEventChars = 2000;
+// A daemon's notice when it was asked why a rank hangs and finds that its process cannot run.
+constexpr char kTrainerStuck[] = "TRAINER_STUCK";
 
 }  // namespace
 
@@ -56,9 +58,9 @@ void JobController::OnRunning(int rank, const v1::RankRunning& running) {
   job_.first_step = running.first_step();
   attempt().set_first_step(running.first_step());
   effects_.attempt_changed = true;
-  Event("RUNNING", v1::EVENT_SEVERITY_INFO,
-        absl::StrFormat("first step %d, ready in %.3f s", running.first_step(),
-                        running.start_seconds()));
+  ReportedEvent("RUNNING", v1::EVENT_SEVERITY_INFO,
+                absl::StrFormat("first step %d, ready in %.3f s", running.first_step(),
+                                running.start_seconds()));
 }
 
 void JobController::OnStep(int rank, const v1::StepReport& report) {
@@ -72,6 +74,7 @@ void JobController::OnStep(int rank, const v1::StepReport& report) {
   if (rank != 0) return;
   job_.progressed = now_.mono;
   job_.hang_reported = false;
+  for (LiveRank& live : job_.live) live.stuck.clear();
   attempt().set_last_step(std::max(attempt().last_step(), metrics.step()));
   job_.families.assign(report.families().begin(), report.families().end());
 
@@ -79,7 +82,7 @@ void JobController::OnStep(int rank, const v1::StepReport& report) {
   entry.set_offset(++job_.last_metric);
   entry.set_attempt(job().attempt());
   entry.set_epoch(job().epoch());
-  if (!entry.has_time()) *entry.mutable_time() = ToTimestamp(now_.wall);
+  if (!entry.has_time()) *entry.mutable_time() = ToTimestamp(happened_);
   if (entry.memory_peak_bytes_by_rank().empty()) {
     for (const v1::RankStatus& peer : job().ranks()) {
       entry.add_memory_peak_bytes_by_rank(peer.memory_peak_bytes());
@@ -195,7 +198,7 @@ void JobController::KeepNewestCheckpoints() {
   job_.checkpoints = std::move(kept);
 }
 
-void JobController::OnExited(int rank, const v1::RankExited& exited, absl::Time exit_time) {
+void JobController::OnExited(int rank, const v1::RankExited& exited) {
   if (member(rank).released()) return;
   *member(rank).mutable_exited() = exited;
   Release(rank, v1::RANK_STATE_EXITED);
@@ -210,12 +213,40 @@ void JobController::OnExited(int rank, const v1::RankExited& exited, absl::Time 
     job_.record.set_phase(records::EPOCH_PHASE_ENDING);
     return MaybeCloseEpoch();
   }
-  effects_.detection = std::max(absl::ZeroDuration(), now_.wall - exit_time);
+  effects_.detection = now_.wall - happened_;
   Blame blame{.cause = CauseOfExit(rank, exited)};
   // Ranks stop themselves together, at the same step: the others are on their way, rank 0 perhaps
   // with a checkpoint to publish.
   if (exited.signal() == 0 && exited.exit_code() == 0) blame.mode = GentleStop();
   Fail(std::move(blame));
+}
+
+// Which rank lost which, in what, and where to look. `peer` -1: the rank cannot tell.
+std::string JobController::LossSentence(int rank, int peer, const v1::RankFailure& failure) {
+  const records::MemberRecord& self = member(rank);
+  std::string text = absl::StrCat("rank ", rank, " on ", self.worker());
+  const std::string in =
+      failure.collective().empty() ? "" : absl::StrCat(" in ", failure.collective());
+  const auto log_of = [&](const std::string& which) {
+    return absl::StrCat("fsdpctl logs ", JobIdFromName(job().name()).value(), " --attempt ",
+                        job().attempt(), which);
+  };
+  if (peer < 0) {
+    absl::StrAppend(&text, " lost its peers", in, ": ", failure.message(),
+                    "; look for the rank that ended or stood still: ", log_of(""));
+    return text;
+  }
+  const records::MemberRecord& lost = member(peer);
+  absl::StrAppend(&text, " lost rank ", peer, " on ", lost.worker(), in, ": ", failure.message(),
+                  "; look at ", log_of(absl::StrCat(" --rank ", peer)));
+  if (self.host() != lost.host()) {
+    absl::StrAppend(&text, " and, if it ends without a reason, at the network between ",
+                    self.host(), " and ", lost.host());
+  } else {
+    absl::StrAppend(&text, " and, if it ends without a reason, at the kernel's log of ",
+                    lost.host().empty() ? "its host" : lost.host());
+  }
+  return text;
 }
 
 void JobController::OnFailure(int rank, const v1::RankFailure& failure) {
@@ -233,9 +264,8 @@ void JobController::OnFailure(int rank, const v1::RankFailure& failure) {
   cause.set_step(failure.step());
   cause.set_collective(failure.collective());
   const bool of_peers_loss = failure.cause() == v1::FAILURE_CAUSE_COMMUNICATION;
-  if (blames_peer && of_peers_loss) {
-    cause.set_message(absl::StrCat("rank ", rank, " lost rank ", culprit, " on ",
-                                   member(rank).worker(), ": ", failure.message()));
+  if (of_peers_loss) {
+    cause.set_message(LossSentence(rank, blames_peer ? culprit : -1, failure));
   } else {
     // Of a peer's own trouble a rank passes on what that peer told it.
     cause.set_message(
@@ -258,13 +288,16 @@ void JobController::OnFailure(int rank, const v1::RankFailure& failure) {
 
 void JobController::OnNotice(int rank, const v1::RankNotice& notice) {
   v1::JobEvent& event =
-      Event(notice.type().empty() ? "NOTICE" : notice.type(),
-            notice.severity() == v1::EVENT_SEVERITY_UNSPECIFIED ? v1::EVENT_SEVERITY_INFO
-                                                                : notice.severity(),
-            notice.message().substr(0, kMaxEventChars));
+      ReportedEvent(notice.type().empty() ? "NOTICE" : notice.type(),
+                    notice.severity() == v1::EVENT_SEVERITY_UNSPECIFIED ? v1::EVENT_SEVERITY_INFO
+                                                                        : notice.severity(),
+                    notice.message().substr(0, kMaxEventChars));
   event.set_rank(rank);
   event.set_worker(status(rank).worker());
   if (notice.step() > 0) event.set_step(notice.step());
+  if (notice.type() != kTrainerStuck) return;
+  job_.live[rank].stuck = event.message();
+  ExplainHang(rank);
 }
 
 void JobController::OnDump(int rank, const v1::CollectiveDump& dump) {
@@ -277,7 +310,7 @@ void JobController::OnDump(int rank, const v1::CollectiveDump& dump) {
   }
   for (const std::string& stack : dump.stacks()) absl::StrAppend(&text, "\n", stack);
   v1::JobEvent& event =
-      Event("COLLECTIVE_DUMP", v1::EVENT_SEVERITY_INFO, text.substr(0, kMaxEventChars));
+      ReportedEvent("COLLECTIVE_DUMP", v1::EVENT_SEVERITY_INFO, text.substr(0, kMaxEventChars));
   event.set_rank(rank);
   event.set_worker(status(rank).worker());
 }
@@ -286,7 +319,11 @@ void JobController::OnPulse(int rank, const v1::RankPulse& pulse) {
   LiveRank& live = job_.live[rank];
   live.idle_since.reset();
   std::string bytes = pulse.SerializeAsString();
-  if (!live.pulse || live.pulse_outdated || bytes != live.pulse_bytes) {
+  const bool first = !live.pulse || live.pulse_outdated;
+  // A trainer of an earlier version counts no beats.
+  const bool renewed = !first && (pulse.beats() > 0 ? pulse.beats() != live.pulse->pulse.beats()
+                                                    : bytes != live.pulse_bytes);
+  if (first || renewed) {
     live.pulse = RankPulseView{pulse, now_.mono};
     live.pulse_outdated = false;
     live.pulse_bytes = std::move(bytes);

@@ -33,8 +33,9 @@ void JobController::OnWorkerLost(const WorkerId& worker, const std::string& inca
     cause.set_worker("workers/" + worker.value());
     cause.set_epoch(job().epoch());
     cause.set_step(status(rank).step());
-    cause.set_message(absl::StrCat("worker ", worker.value(), " (rank ", rank,
-                                   ") is lost: ", std::string(reason)));
+    cause.set_message(absl::StrCat("rank ", rank, " is lost with its worker ", worker.value(),
+                                   lost.host().empty() ? "" : " on " + lost.host(), ": ",
+                                   std::string(reason)));
     const bool running = Running();
     Release(rank, v1::RANK_STATE_LOST);
     if (running) {
@@ -216,9 +217,22 @@ void JobController::CheckHanging() {
   blame.cause.set_rank(verdict.rank);
   blame.cause.set_worker(status(verdict.rank).worker());
   blame.cause.set_collective(verdict.collective);
-  blame.cause.set_message(verdict.message);
+  const std::string& stuck = job_.live[verdict.rank].stuck;
+  blame.cause.set_message(absl::StrCat(verdict.message, stuck.empty() ? "" : "; ", stuck));
   effects_.detection = verdict.pending;
   Fail(std::move(blame));
+}
+
+void JobController::ExplainHang(int rank) {
+  v1::RootCause& cause = *job_.record.mutable_ending_cause();
+  if (job_.record.phase() != records::EPOCH_PHASE_ENDING || cause.rank() != rank ||
+      cause.cause() != v1::FAILURE_CAUSE_HANG) {
+    return;
+  }
+  cause.set_message(absl::StrCat(cause.message(), "; ", job_.live[rank].stuck));
+  *job().mutable_root_cause() = cause;
+  job().set_reason(ReasonWhileEnding());
+  effects_.job_changed = true;
 }
 
 // The first ranks have finished the job: the rest must follow soon.

@@ -32,6 +32,8 @@ struct LiveRank {
   std::optional<v1::RankFailure> failure;
   std::optional<MonotonicTime> stop_sent;
   v1::StopMode stop_mode = v1::STOP_MODE_UNSPECIFIED;
+  // Why its process cannot run, as its worker found when it was asked; empty: it can.
+  std::string stuck;
   // Since when its worker's heartbeats have said that it runs nothing.
   std::optional<MonotonicTime> idle_since;
 };

@@ -106,7 +106,7 @@ std::string RankSentence(MonotonicTime now, const HangFacts& facts, const HangVe
   std::string why = "has not started it";
   const auto& view = facts.ranks[verdict.rank];
   if (view && IsFrozen(now, *view)) {
-    absl::StrAppendFormat(&why, " and has been silent for %.0f s",
+    why = absl::StrFormat("had not started it when it fell silent %.0f s ago",
                           absl::ToDoubleSeconds(now - view->changed));
   }
   if (!view) {
@@ -136,10 +136,13 @@ HangVerdict CheckProgress(MonotonicTime now, const HangFacts& facts, absl::Durat
     verdict.rank = static_cast<std::int32_t>(i);
   }
   verdict.level = HangLevel::kAbort;
+  const std::string who = longest > kFrozenAfter
+                              ? absl::StrFormat("rank %d has been silent for %.0f s", verdict.rank,
+                                                absl::ToDoubleSeconds(longest))
+                              : "all ranks still report";
   verdict.message = absl::StrFormat(
-      "no step ended for %.0f s (limit %.0f s) outside collectives: rank %d has been silent for "
-      "longest",
-      absl::ToDoubleSeconds(verdict.pending), absl::ToDoubleSeconds(verdict.limit), verdict.rank);
+      "no step ended for %.0f s (limit %.0f s) outside collectives: %s",
+      absl::ToDoubleSeconds(verdict.pending), absl::ToDoubleSeconds(verdict.limit), who);
   return verdict;
 }
 

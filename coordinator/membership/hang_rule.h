@@ -5,8 +5,8 @@
 //
 // Evidence is the ranks' pulses. A rank that waits in a collective says so, with a growing time.
 // The rank that they wait for is the one that has not started that collective; when all have
-// started it, the one whose pulse no longer changes (its trainer is stopped: the daemon's heartbeat
-// goes on and repeats the last pulse).
+// started it, the one whose pulse is no longer renewed (its trainer is stopped: the daemon's
+// heartbeat goes on and repeats the last pulse).
 
 #include <cstdint>
 #include <optional>
@@ -22,7 +22,7 @@ namespace fsdp::coordinator {
 
 struct RankPulseView {
   v1::RankPulse pulse;
-  // When its content last changed.
+  // When the trainer last renewed it.
   MonotonicTime changed;
 };
 

@@ -217,11 +217,11 @@ void Supervisor::HandleDump(const v1::DumpDiagnostics& dump) {
     notice.set_type("TRAINER_STUCK");
     notice.set_severity(v1::EVENT_SEVERITY_WARNING);
     notice.set_step(rank_->last_step);
-    notice.set_message(absl::StrFormat(
-        "the trainer of rank %d (pid %d) %s", dump.key().rank(), trainer_->pid(),
-        state == 'D' ? "waits in the kernel and cannot be interrupted (disk, network file system "
-                       "or driver)"
-                     : "is stopped by a signal (SIGSTOP) or a debugger"));
+    notice.set_message(
+        absl::StrFormat("rank %d's process %s (state %c): pid %d, %s", dump.key().rank(),
+                        state == 'D' ? "waits in the kernel" : "is stopped", state, trainer_->pid(),
+                        state == 'D' ? "for a disk, a network file system or a driver"
+                                     : "by SIGSTOP or a debugger"));
     effects_.report(std::move(report));
   }
   v1::DaemonToTrainer message;

@@ -72,9 +72,10 @@ PulseThread::~PulseThread() {
 
 void PulseThread::Loop() {
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!stopping_) {
+  for (std::int64_t beats = 1; !stopping_; ++beats) {
     v1::TrainerToDaemon message;
     v1::RankPulse& pulse = *message.mutable_pulse();
+    pulse.set_beats(beats);
     *pulse.mutable_key() = key_;
     progress_.Fill(&pulse);
     const CollectiveStatus status = recorder_.Status();

@@ -123,7 +123,21 @@ TEST(HangRuleTest, NamesTheRankThatHasNotStartedTheCollective) {
   EXPECT_EQ(verdict.level, HangLevel::kAbort);
   EXPECT_EQ(verdict.rank, 1);
   EXPECT_EQ(verdict.collective, "all_gather layers.3, sequence 4711");
-  EXPECT_THAT(verdict.message, HasSubstr("rank 1 has not started it"));
+  EXPECT_THAT(verdict.message, HasSubstr("rank 1 had not started it when it fell silent 31 s ago"));
+  // One that still reports.
+  facts.ranks[1] = Computing(4710, 30);
+  EXPECT_EQ(CheckHang(At(31), facts, {}).rank, 1);
+  EXPECT_THAT(CheckHang(At(31), facts, {}).message, HasSubstr("rank 1 has not started it"));
+}
+
+TEST(HangRuleTest, WithoutACollectiveOnlyASilentRankIsCalledSilent) {
+  HangFacts facts;
+  facts.progressed = At(0);
+  facts.ranks = {Computing(10, 400), Computing(10, 400)};
+  EXPECT_THAT(CheckHang(At(401), facts, {}).message, HasSubstr("all ranks still report"));
+  facts.ranks[1] = Computing(10, 300);
+  EXPECT_EQ(CheckHang(At(401), facts, {}).rank, 1);
+  EXPECT_THAT(CheckHang(At(401), facts, {}).message, HasSubstr("rank 1 has been silent for 101 s"));
 }
 
 TEST(HangRuleTest, NamesTheRankWhosePulseFrozeInsideTheCollective) {
@@ -145,7 +159,7 @@ TEST(HangRuleTest, TheCollectiveIsTheOneThatLiveRanksWaitIn) {
   EXPECT_EQ(verdict.level, HangLevel::kAbort);
   EXPECT_EQ(verdict.rank, 1);
   EXPECT_EQ(verdict.collective, "all_gather layers.3, sequence 1655");
-  EXPECT_THAT(verdict.message, HasSubstr("has not started it and has been silent for 32 s"));
+  EXPECT_THAT(verdict.message, HasSubstr("had not started it when it fell silent 32 s ago"));
 }
 
 TEST(HangRuleTest, DiagnosesBeforeItAbortsAndScalesWithTheJob) {

@@ -102,7 +102,7 @@ TEST_F(JobControllerTest, ACheckpointThatWasAdmittedButNeverRenamedIsGivenUp) {
   Do([&](JobController& controller) { controller.OnFailure(0, failure); });
   v1::RankExited exited;
   exited.set_exit_code(1);
-  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  Do([&](JobController& controller) { controller.OnExited(0, exited); });
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
   EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(20));
@@ -156,7 +156,7 @@ TEST_F(JobControllerTest, ADamagedNewestCheckpointIsGivenUpOnceItsEpochAgreedOnA
   Do([&](JobController& controller) { controller.OnFailure(0, failure); });
   v1::RankExited exited;
   exited.set_exit_code(11);
-  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  Do([&](JobController& controller) { controller.OnExited(0, exited); });
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RECOVERING);
   EXPECT_EQ(job_.job().checkpoint().step(), 10);
   EXPECT_EQ(job_.job().restarts().user(), 0);
@@ -178,7 +178,7 @@ TEST_F(JobControllerTest, ACheckpointBeyondTheLimitIsToldAsSuch) {
   exited.set_finished(true);
   exited.set_last_step(200);
   exited.mutable_result()->set_train_loss(1.5);
-  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  Do([&](JobController& controller) { controller.OnExited(0, exited); });
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job_.job().progress().step(), 200);
   EXPECT_EQ(job_.job().progress().loss(), 1.5);
@@ -200,7 +200,7 @@ TEST_F(JobControllerTest, AnEndThatOnlyHadToBeFinishedIsAFinish) {
   v1::RankExited exited;
   exited.set_finished(true);
   exited.set_last_step(100);
-  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  Do([&](JobController& controller) { controller.OnExited(0, exited); });
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job_.job().progress().loss(), 2.5);
   EXPECT_EQ(job_.job().reason(), "finished after step 100");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,7 @@ class JobControllerTest : public ::testing::Test {
     v1::RankExited exited;
     exited.set_signal(signal);
     exited.set_signalled_by_worker(signalled_by_worker);
-    Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
+    Do([&](JobController& controller) { controller.OnExited(rank, exited); });
   }
   // As a rank ends whose worker is stopped: with the signal that ended the grace period, or by
   // itself.
@@ -60,13 +61,14 @@ class JobControllerTest : public ::testing::Test {
     exited.set_signalled_by_worker(signal != 0);
     exited.set_last_step(7);
     exited.set_worker_stop_reason("the worker is shutting down: Terminated");
-    Do([&](JobController& controller) { controller.OnExited(rank, exited, now_.wall); });
+    Do([&](JobController& controller) { controller.OnExited(rank, exited); });
   }
-  void LosePeer(int rank, int peer) {
+  void LosePeer(int rank, std::optional<int> peer) {
     v1::RankFailure failure;
     failure.set_cause(v1::FAILURE_CAUSE_COMMUNICATION);
     failure.set_message("connection reset by peer");
-    failure.set_peer(peer);
+    failure.set_collective("all_gather layers.3, sequence 47");
+    if (peer) failure.set_peer(*peer);
     Do([&](JobController& controller) { controller.OnFailure(rank, failure); });
   }
   // Rank 0 proposes the checkpoint, and it is admitted.
@@ -109,7 +111,12 @@ class JobControllerTest : public ::testing::Test {
     Do([&](JobController& controller) { controller.OnFailure(0, failure); });
     v1::RankExited exited;
     exited.set_exit_code(11);
-    Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+    Do([&](JobController& controller) { controller.OnExited(0, exited); });
+  }
+  std::vector<std::string> Types() const {
+    std::vector<std::string> types;
+    for (const v1::JobEvent& event : effects_.events) types.push_back(event.type());
+    return types;
   }
   void Pulse(int rank, std::int64_t started, std::int64_t finished, double pending) {
     v1::RankPulse pulse;

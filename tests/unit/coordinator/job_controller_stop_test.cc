@@ -112,7 +112,7 @@ TEST_F(JobStopTest, WhatATrainerDidWrongWhileItsWorkerEndedIsItsOwn) {
   exited.set_exit_code(1);
   exited.add_last_lines("CUDA error");
   exited.set_worker_stop_reason("the worker is shutting down: Terminated");
-  Do([&](JobController& controller) { controller.OnExited(0, exited, now_.wall); });
+  Do([&](JobController& controller) { controller.OnExited(0, exited); });
   EXPECT_EQ(job_.job().cause(), v1::FAILURE_CAUSE_RANK_FAILED);
   EXPECT_THAT(job_.job().reason(), HasSubstr("CUDA error"));
 }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/unit/worker/daemon/daemon_fixture.h"
@@ -92,7 +93,10 @@ TEST_F(DaemonTest, AStoppedTrainerIsDiagnosed) {
   const auto notice = WaitForReport(v1::Report::kNotice);
   ASSERT_TRUE(notice);
   EXPECT_EQ(notice->notice().type(), "TRAINER_STUCK");
-  EXPECT_THAT(notice->notice().message(), HasSubstr("SIGSTOP"));
+  EXPECT_EQ(notice->notice().message(),
+            absl::StrFormat("rank %d's process is stopped (state T): pid %d, by SIGSTOP or a "
+                            "debugger",
+                            joined->key().rank(), trainer));
 }
 
 TEST_F(DaemonTest, AJobFromStartToDone) {
