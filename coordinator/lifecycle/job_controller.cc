@@ -29,8 +29,26 @@ absl::Status WrongState(const v1::Job& job, std::string_view verb, std::string_v
       {{"job", job.name()}, {"state", StateName(job.state())}, {"wanted", std::string(verb)}});
 }
 
+// What a job that is stopped or has ended wants in place of a suspend or a cancel.
+std::string_view InsteadOfStop(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_SUSPENDED:
+      return "it is stopped already: resume it to go on";
+    case v1::JOB_STATE_CANCELLING:
+      return "it is being stopped for good: restart it once it is CANCELLED";
+    case v1::JOB_STATE_FAILED:
+    case v1::JOB_STATE_CANCELLED:
+      return "it has ended: restart it for another try";
+    default:
+      return "it has ended, and has nothing left to do";
+  }
+}
+
 // Resume takes a suspend back; restart is for what runs or has ended without success.
-std::string_view InsteadOfResume(v1::JobState state) {
+std::string_view InsteadOfResume(v1::JobState state, records::StopIntent intent) {
+  if (intent == records::STOP_INTENT_SUSPEND) {
+    return "it is being suspended: resume it once it is SUSPENDED";
+  }
   switch (state) {
     case v1::JOB_STATE_FAILED:
     case v1::JOB_STATE_CANCELLED:
@@ -155,7 +173,9 @@ absl::Status JobController::Cancel(std::string_view reason) {
   if (job().state() == v1::JOB_STATE_CANCELLING || job().state() == v1::JOB_STATE_CANCELLED) {
     return absl::OkStatus();
   }
-  if (IsTerminal(job().state())) return WrongState(job(), "cancelled");
+  if (IsTerminal(job().state())) {
+    return WrongState(job(), "cancelled", InsteadOfStop(job().state()));
+  }
   const std::string why = OrDefault(reason, "cancelled by the user");
   if (InEpoch()) {
     SetState(v1::JOB_STATE_CANCELLING, why);
@@ -170,10 +190,14 @@ absl::Status JobController::Cancel(std::string_view reason) {
 }
 
 absl::Status JobController::Suspend(std::string_view reason) {
-  if (job_.record.intent() == records::STOP_INTENT_SUSPEND) return absl::OkStatus();
+  if (job_.record.intent() == records::STOP_INTENT_SUSPEND) {
+    effects_.warnings.push_back(
+        absl::StrCat(job().name(), " is being suspended already: resume it once it is SUSPENDED"));
+    return absl::OkStatus();
+  }
   const v1::JobState state = job().state();
   if (IsTerminal(state) || state == v1::JOB_STATE_SUSPENDED || state == v1::JOB_STATE_CANCELLING) {
-    return WrongState(job(), "suspended");
+    return WrongState(job(), "suspended", InsteadOfStop(state));
   }
   const std::string why = OrDefault(reason, "suspended by the user");
   if (InEpoch()) {
@@ -191,7 +215,7 @@ absl::Status JobController::Suspend(std::string_view reason) {
 
 absl::Status JobController::Resume() {
   if (job().state() != v1::JOB_STATE_SUSPENDED) {
-    return WrongState(job(), "resumed", InsteadOfResume(job().state()));
+    return WrongState(job(), "resumed", InsteadOfResume(job().state(), job_.record.intent()));
   }
   SetState(v1::JOB_STATE_QUEUED, "resumed");
   job_.record.clear_earliest_start();
@@ -219,7 +243,8 @@ absl::Status JobController::Restart(std::string_view reason) {
   if (!active || job_.record.intent() != records::STOP_INTENT_UNSPECIFIED) {
     return WrongState(job(), "restarted", InsteadOfRestart(state));
   }
-  Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why);
+  // RESTARTING follows when the epoch is over, as after a failure.
+  Event("RESTART_REQUESTED", v1::EVENT_SEVERITY_INFO, why);
   if (InEpoch()) {
     WarnOfLostProgress();
     StopFor(records::STOP_INTENT_RESTART, GentleStop(), why);

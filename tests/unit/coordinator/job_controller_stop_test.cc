@@ -141,6 +141,18 @@ TEST_F(JobStopTest, WhatLosesProgressSaysSoWithTheRemedy) {
   }
 }
 
+TEST_F(JobStopTest, ARestartIsToldOnce) {
+  Start(1);
+  Do([](JobController& controller) { ASSERT_TRUE(controller.Restart("new code").ok()); });
+  EXPECT_THAT(Types(), ElementsAre("RESTART_REQUESTED"));
+  Exit(0, 0);
+  EXPECT_THAT(Types(), ElementsAre("RESTARTING"));
+  EXPECT_EQ(effects_.events[0].message(), "new code");
+  // It waits for workers: nothing is told to stop, and no second restart follows.
+  Do([](JobController& controller) { ASSERT_TRUE(controller.Restart("").ok()); });
+  EXPECT_THAT(Types(), ElementsAre("RESTART_REQUESTED"));
+}
+
 TEST_F(JobStopTest, ARestartSavesFirst) {
   for (const char* dir : {"/ckpt", ""}) {
     spec().mutable_checkpoint()->set_dir(dir);
@@ -206,6 +218,54 @@ TEST_F(JobStopTest, EveryStateHasOneVerbThatStartsTheJobAgain) {
   End(v1::JOB_STATE_SUCCEEDED);
   EXPECT_THAT(resume(), HasSubstr("submit another job"));
   EXPECT_THAT(restart(), HasSubstr("submit another job"));
+}
+
+TEST_F(JobStopTest, ARefusedSuspendOrCancelTellsTheStateAndWhatToDo) {
+  absl::Status status;
+  const auto suspend = [&] {
+    Do([&](JobController& controller) { status = controller.Suspend(""); });
+    return std::string(status.message());
+  };
+  const auto cancel = [&] {
+    Do([&](JobController& controller) { status = controller.Cancel(""); });
+    return std::string(status.message());
+  };
+  End(v1::JOB_STATE_SUSPENDED);
+  EXPECT_EQ(suspend(),
+            "jobs/a is SUSPENDED: it cannot be suspended; it is stopped already: resume it to go "
+            "on");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  End(v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(suspend(),
+            "jobs/a is CANCELLING: it cannot be suspended; it is being stopped for good: restart "
+            "it once it is CANCELLED");
+  for (const v1::JobState state : {v1::JOB_STATE_FAILED, v1::JOB_STATE_CANCELLED}) {
+    End(state);
+    EXPECT_THAT(suspend(), HasSubstr("it has ended: restart it for another try"));
+  }
+  End(v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cancel(), HasSubstr("it has ended: restart it for another try"));
+  End(v1::JOB_STATE_SUCCEEDED);
+  for (const std::string& message : {suspend(), cancel()}) {
+    EXPECT_THAT(message, HasSubstr("jobs/a is SUCCEEDED"));
+    EXPECT_THAT(message, HasSubstr("it has ended, and has nothing left to do"));
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(JobStopTest, ASuspendThatIsUnderWayIsNotBegunAgain) {
+  Start(1);
+  Do([](JobController& controller) { ASSERT_TRUE(controller.Suspend("").ok()); });
+  Do([](JobController& controller) { ASSERT_TRUE(controller.Suspend("").ok()); });
+  EXPECT_THAT(effects_.events, IsEmpty());
+  EXPECT_THAT(effects_.at_once, IsEmpty());
+  EXPECT_THAT(effects_.warnings,
+              ElementsAre("jobs/a is being suspended already: resume it once it is SUSPENDED"));
+  Do([](JobController& controller) {
+    EXPECT_EQ(controller.Resume().message(),
+              "jobs/a is RUNNING: it cannot be resumed; it is being suspended: resume it once it "
+              "is SUSPENDED");
+  });
 }
 
 }  // namespace
