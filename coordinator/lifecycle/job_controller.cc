@@ -139,6 +139,13 @@ v1::JobEvent& JobController::Event(std::string_view type, v1::EventSeverity seve
   return event;
 }
 
+v1::JobEvent& JobController::ReportedEvent(std::string_view type, v1::EventSeverity severity,
+                                           std::string message) {
+  v1::JobEvent& event = Event(type, severity, std::move(message));
+  *event.mutable_time() = ToTimestamp(happened_);
+  return event;
+}
+
 void JobController::SetState(v1::JobState state, std::string_view reason) {
   effects_.job_changed = true;
   if (job().state() == state) {
@@ -157,13 +164,6 @@ void JobController::Enqueue() {
   SetState(v1::JOB_STATE_QUEUED, "waits to be scheduled");
   Event("QUEUED", v1::EVENT_SEVERITY_INFO,
         absl::StrCat("accepted into queue '", job().spec().spec().queue(), "' with priority ",
-v1::JobEvent& JobController::ReportedEvent(std::string_view type, v1::EventSeverity severity,
-                                           std::string message) {
-  v1::JobEvent& event = Event(type, severity, std::move(message));
-  *event.mutable_time() = ToTimestamp(happened_);
-  return event;
-}
-
                      job().spec().spec().priority()))
       .set_state(v1::JOB_STATE_QUEUED);
   effects_.reschedule = true;
@@ -385,7 +385,7 @@ void JobController::SendStart(int rank) {
   *start->mutable_key() = Key(rank);
   start->set_world_size(job_.record.members_size());
   *start->mutable_job() = job().spec();
-  if (job().has_checkpoint()) *start->mutable_resume() = job().checkpoint();
+  AddResume(start);
   start->set_local_rank(self.local_rank());
   start->set_local_world_size(self.local_world_size());
   std::int64_t memory_bytes = self.device_memory_bytes();
@@ -400,11 +400,27 @@ void JobController::SendStart(int rank) {
   start->set_device_memory_bytes(memory_bytes);
 }
 
+// The newest checkpoint; and as far as it is not known to be written, those before it.
+void JobController::AddResume(v1::StartRank* start) const {
+  if (!job_.job().has_checkpoint()) return;
+  *start->mutable_resume() = job_.job().checkpoint();
+  auto candidate = job_.checkpoints.rbegin();
+  for (; candidate != job_.checkpoints.rend() && !IsConfirmed(candidate->step()); ++candidate) {
+    if (candidate != job_.checkpoints.rbegin()) *start->add_resume_before() = *candidate;
+  }
+  const bool none_is_known = candidate == job_.checkpoints.rend();
+  if (!none_is_known && candidate != job_.checkpoints.rbegin()) {
+    *start->add_resume_before() = *candidate;
+  }
+  start->set_resume_or_begin(none_is_known && !job_.checkpoints.empty());
+}
+
 void JobController::Commit() {
   job_.record.set_phase(records::EPOCH_PHASE_LIVE);
   *job_.record.mutable_commit_time() = ToTimestamp(now_.wall);
   job_.progressed = now_.mono;
   job_.first_step = member(0).joined().resume_step() + 1;
+  GiveUpUnwritten(member(0).joined().resume_step());
   SetState(v1::JOB_STATE_RUNNING, absl::StrCat("epoch ", job().epoch(), " runs on ",
                                                job_.record.members_size(), " ranks"));
   Event("EPOCH_COMMITTED", v1::EVENT_SEVERITY_INFO,

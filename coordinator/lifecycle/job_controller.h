@@ -105,6 +105,7 @@ class JobController {
   v1::Attempt& attempt() { return job_.attempts.back(); }
 
   void SendStart(int rank);
+  void AddResume(v1::StartRank* start) const;
   void Commit();
   void SendCommit(int rank);
   void SendStop(int rank, v1::StopMode mode, std::string_view reason);
@@ -119,8 +120,8 @@ class JobController {
   // The epoch is about to end early: tells what no checkpoint keeps, if nothing can.
   void WarnOfLostProgress();
   void Vanished(int rank);
-  // Better evidence of why the epoch ends than what began its end.
   [[nodiscard]] std::string ReasonWhileEnding() const;
+  // Better evidence of why the epoch ends than what began its end.
   void ReplaceCause(v1::RootCause cause);
   void RefineCause(int rank, const v1::RankExited& exited);
   void Release(int rank, v1::RankState state);
@@ -131,7 +132,6 @@ class JobController {
   // What the user reads of a job that ended well.
   std::string SuccessReason();
   void AfterFailure();
-  // The failure was that of a rank which found the checkpoint to resume from damaged.
   // The furthest step that need not be trained again, or was trained in this attempt.
   [[nodiscard]] std::int64_t Reached() const;
   [[nodiscard]] FailureFacts FactsOf(const v1::RootCause& cause) const;
@@ -139,6 +139,7 @@ class JobController {
   [[nodiscard]] bool IsRetried(const v1::RootCause& cause) const;
   // Why the rank cannot run came only after the epoch was aborted for it.
   void ExplainHang(int rank);
+  // The failure was that of a rank which found the checkpoint to resume from damaged.
   [[nodiscard]] bool CheckpointDamaged(const v1::RootCause& cause) const;
   // The newest checkpoint is no good, and there is something else to start from.
   [[nodiscard]] bool CheckpointUnusable(const v1::RootCause& cause) const;
@@ -149,8 +150,8 @@ class JobController {
   void ConfirmCheckpoint(std::int64_t step);
   [[nodiscard]] bool IsConfirmed(std::int64_t step) const;
   void KeepNewestCheckpoints();
-  v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
   std::string LossSentence(int rank, int peer, const v1::RankFailure& failure);
+  v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
   void UpdateProgress(const v1::StepMetrics& metrics);
   v1::StopMode GentleStop() const;
   // limits.grace_period_seconds, or its default.
@@ -165,8 +166,8 @@ class JobController {
   JobRuntime& job_;
   const Options& options_;
   const TimePoint now_;
-  Effects& effects_;
   absl::Time happened_;
+  Effects& effects_;
 };
 
 }  // namespace fsdp::coordinator

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/checkpoint/checkpoint_loader.h"
 #include "worker/checkpoint/checkpoint_writer.h"
@@ -69,17 +70,31 @@ absl::Status SetUpData(RankSetup* setup) {
   return absl::OkStatus();
 }
 
-// The manifest of what this rank starts from. DATA_LOSS also for a checkpoint that the coordinator
-// admitted and whose folder is there without a manifest: rank 0 died before it could write it, and
-// waiting will not help. A folder that is not there at all may only not be mounted.
-absl::StatusOr<Manifest> ReadResumeManifest(BlobStore& store, const RankSetup& setup) {
-  const std::string& directory = setup.resume_directory;
-  absl::StatusOr<Manifest> manifest = ReadManifest(store, directory);
-  const bool unfinished = absl::IsNotFound(manifest.status()) && setup.assignment.has_resume() &&
-                          store.List(directory).ok();
-  if (!unfinished) return manifest;
-  return absl::DataLossError(
-      absl::StrCat(manifest.status().message(), ", so the rank that was to write it ended before"));
+//   DATA_LOSS  the folder is there without a manifest: the rank that was to write it ended before,
+//              and waiting will not help. (One that is not there at all may only not be mounted.)
+absl::Status CheckWritten(BlobStore& store, const std::string& directory) {
+  const absl::Status opened = store.Open(absl::StrCat(directory, "/", kManifestName)).status();
+  if (!absl::IsNotFound(opened) || !store.List(directory).ok()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(directory, " is no checkpoint: it has no ", kManifestName,
+                                          ", so the rank that was to write it ended before"));
+}
+
+// Of the checkpoints that the coordinator admitted, leaves the newest that exists.
+//   DATA_LOSS  none does, and the job may not begin without
+absl::Status PassOverUnwritten(BlobStore& store, v1::StartRank* assignment) {
+  for (const v1::CheckpointInfo& older : assignment->resume_before()) {
+    const absl::Status written = CheckWritten(store, assignment->resume().path());
+    if (!absl::IsDataLoss(written)) return absl::OkStatus();
+    LOG_WARNING("%s", std::string(written.message()));
+    *assignment->mutable_resume() = older;
+  }
+  const absl::Status written = CheckWritten(store, assignment->resume().path());
+  if (absl::IsDataLoss(written) && assignment->resume_or_begin()) {
+    LOG_WARNING("%s", std::string(written.message()));
+    assignment->clear_resume();
+    return absl::OkStatus();
+  }
+  return written;
 }
 
 absl::Status SetUpCheckpoints(RankSetup* setup) {
@@ -94,10 +109,13 @@ absl::Status SetUpCheckpoints(RankSetup* setup) {
     const absl::Status made = store.CreateDirectory(setup->checkpoint_root);
     if (!made.ok()) return CheckpointNotWritten(made);
   }
+  if (setup->assignment.has_resume()) {
+    RETURN_IF_ERROR(PassOverUnwritten(store, &setup->assignment));
+  }
   setup->resume_directory =
       setup->assignment.has_resume() ? setup->assignment.resume().path() : spec.resume_from();
   if (setup->resume_directory.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(setup->resume, ReadResumeManifest(store, *setup));
+  ASSIGN_OR_RETURN(setup->resume, ReadManifest(store, setup->resume_directory));
   const v1::CheckpointInfo& info = setup->assignment.resume();
   const std::uint32_t crc = DescribeManifest(*setup->resume).crc32c;
   if (info.manifest_crc32c() != 0 && info.manifest_crc32c() != crc) {

@@ -41,6 +41,75 @@ TEST_F(JobControllerTest, ABacklogOfProposalsDoesNotPushOutTheCheckpointThatIsOn
   EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(5));
 }
 
+// The coordinator was away; what piled up is admitted in one go, and rank 0 is dead by then. Of
+// its shards without a manifest the next epoch loses nothing and does not fail.
+TEST_F(JobControllerTest, AnEpochPassesOverWhatWasNeverWritten) {
+  Start(1);
+  Save(10);
+  for (const int step : {20, 30, 40}) Publish(step);
+  Exit(0, 9);
+  std::vector<records::MemberRecord> members(1);
+  members[0].set_worker("w0");
+  Do([&](JobController& controller) { controller.Place(members); });
+  const v1::StartRank start = effects_.when_durable.at(0).message.start_rank();
+  EXPECT_EQ(start.resume().step(), 40);
+  ASSERT_EQ(start.resume_before_size(), 3);
+  EXPECT_EQ(start.resume_before(0).step(), 30);
+  EXPECT_EQ(start.resume_before(2).step(), 10);
+  EXPECT_FALSE(start.resume_or_begin()) << "step 10 is known to be there";
+
+  v1::RankJoined joined;
+  joined.set_resume_step(20);
+  Do([&](JobController& controller) { controller.OnJoined(0, joined); });
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(job_.job().checkpoint().step(), 20);
+  EXPECT_THAT(Listed(), ElementsAre(10, 20));
+  EXPECT_THAT(effects_.dropped_checkpoints, ElementsAre(40, 30));
+  EXPECT_THAT(Types(), ElementsAre("CHECKPOINT_DROPPED", "CHECKPOINT_DROPPED", "EPOCH_COMMITTED"));
+  EXPECT_THAT(effects_.events[1].message(), HasSubstr("of step 30 was never written"));
+  EXPECT_THAT(effects_.events[1].message(), HasSubstr("going back to step 20"));
+  // The first cause is still the one that counts, and paid for once.
+  EXPECT_EQ(job_.job().root_cause().cause(), v1::FAILURE_CAUSE_RANK_DIED);
+  EXPECT_EQ(job_.job().epoch(), 2);
+  EXPECT_EQ(job_.job().restarts().infrastructure(), 1);
+  EXPECT_EQ(job_.job().restarts().user(), 0);
+  v1::RankRunning running;
+  running.set_first_step(21);
+  Do([&](JobController& controller) { controller.OnRunning(0, running); });
+  EXPECT_THAT(job_.record.unconfirmed_checkpoints(), ::testing::IsEmpty());
+}
+
+TEST_F(JobControllerTest, AJobWhoseCheckpointsWereNeverWrittenBeginsAgainAtOnce) {
+  Start(1);
+  Publish(10);
+  Publish(20);
+  Exit(0, 9);
+  std::vector<records::MemberRecord> members(1);
+  members[0].set_worker("w0");
+  Do([&](JobController& controller) { controller.Place(members); });
+  const v1::StartRank start = effects_.when_durable.at(0).message.start_rank();
+  EXPECT_TRUE(start.resume_or_begin());
+  ASSERT_EQ(start.resume_before_size(), 1);
+  Do([&](JobController& controller) { controller.OnJoined(0, {}); });
+  EXPECT_FALSE(job_.job().has_checkpoint());
+  EXPECT_THAT(Listed(), ElementsAre());
+  EXPECT_THAT(effects_.events[1].message(), HasSubstr("where the job began"));
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(JobControllerTest, ACheckpointThatIsKnownToBeThereHasNoOther) {
+  Start(1);
+  Save(10);
+  Save(20);
+  Exit(0, 9);
+  std::vector<records::MemberRecord> members(1);
+  Do([&](JobController& controller) { controller.Place(members); });
+  const v1::StartRank start = effects_.when_durable.at(0).message.start_rank();
+  EXPECT_EQ(start.resume().step(), 20);
+  EXPECT_EQ(start.resume_before_size(), 0);
+  EXPECT_FALSE(start.resume_or_begin());
+}
+
 // Manifests are written in the order of steps: a later one vouches for those before it.
 TEST_F(JobControllerTest, ABacklogThatIsWrittenLeavesTheNewestOnes) {
   Start(1);

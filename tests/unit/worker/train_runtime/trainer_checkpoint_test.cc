@@ -192,6 +192,50 @@ TEST_F(TrainerTest, CheckpointsThatWereGivenUpDoNotPushOutNewOnes) {
   EXPECT_EQ(entries[0].epoch, 2);
 }
 
+// The coordinator was away, and rank 0 died before it heard that it may write manifests.
+TEST_F(TrainerTest, FoldersWithoutAManifestArePassedOver) {
+  v1::TrainingJob job = JobWithCheckpoints(8);
+  job.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
+  job.mutable_spec()->mutable_checkpoint()->set_keep_last(0);
+  Epoch first(job, 2);
+  first.Run();
+  const auto folder = [&](int step) {
+    return absl::StrCat(Root(), "/step-0000000", step, ".e00001");
+  };
+  const auto remove_manifest = [&](int step) {
+    ASSERT_TRUE(std::filesystem::remove(folder(step) + "/manifest.json"));
+  };
+  job.mutable_spec()->mutable_checkpoint()->set_every_steps(100);
+  const auto first_step = [&](std::int64_t epoch) {
+    Epoch next(job, 2);
+    next.number = epoch;
+    next.resume = folder(8);
+    next.resume_before = {folder(6), folder(4)};
+    next.resume_or_begin = true;
+    for (const auto& link : next.links) link->StopAfter(1, v1::STOP_MODE_DRAIN);
+    next.Run();
+    for (const auto& result : next.results) EXPECT_TRUE(result.ok()) << result.status();
+    std::int64_t step = 0;
+    for (const auto& message : next.links[0]->Messages()) {
+      if (message.has_running()) step = message.running().first_step();
+    }
+    return step;
+  };
+  remove_manifest(8);
+  remove_manifest(6);
+  EXPECT_EQ(first_step(2), 5);
+  remove_manifest(4);
+  EXPECT_EQ(first_step(3), 1);
+  // One that is there and damaged is not passed over in silence.
+  std::ofstream(folder(8) + "/manifest.json") << "{";
+  Epoch damaged(job);
+  damaged.number = 4;
+  damaged.resume = folder(8);
+  damaged.resume_before = {folder(6)};
+  damaged.Run();
+  EXPECT_TRUE(damaged.links[0]->Failure().checkpoint_damaged());
+}
+
 TEST_F(TrainerTest, ADamagedCheckpointIsACheckpointFailureThatNamesTheFile) {
   Epoch first(JobWithCheckpoints(2), 2);
   first.Run();

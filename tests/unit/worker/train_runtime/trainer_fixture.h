@@ -127,6 +127,8 @@ struct Epoch {
   int world_size = 1;
   std::int64_t number = 1;
   std::string resume;
+  std::vector<std::string> resume_before;
+  bool resume_or_begin = false;
   BlobStore* store = &BlobStore::Posix();  // of what is saved
   // By rank; ranks without an entry have no faults.
   std::map<int, FaultScript> gather_faults;
@@ -168,6 +170,8 @@ struct Epoch {
     assignment.set_world_size(world_size);
     assignment.set_local_rank(1);  // measures no ceilings
     if (!resume.empty()) assignment.mutable_resume()->set_path(resume);
+    for (const std::string& path : resume_before) assignment.add_resume_before()->set_path(path);
+    assignment.set_resume_or_begin(resume_or_begin);
     run.print = [this](const std::string& line) { printed.push_back(line); };
     run.store = store;
     run.verdict_wait = absl::Milliseconds(1);
