@@ -121,8 +121,7 @@ void Coordinator::CheckWorkers(TimePoint now) {
     }
     const absl::Duration silent =
         now.mono - (worker.facts.connected ? worker.facts.heard : worker.facts.disconnected);
-    const std::string seconds =
-        absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(100)));
+    const std::string seconds = absl::FormatDuration(absl::Trunc(silent, absl::Milliseconds(100)));
     const std::string reason =
         worker.facts.connected
             ? absl::StrCat("no heartbeat for ", seconds,

@@ -52,8 +52,6 @@ absl::StatusOr<Coordinator::Session> Coordinator::OnHello(const v1::WorkerHello&
     }
   }
   WorkerEntry& worker = workers_.Accept(hello, sink, Now());
-  // Reports of an outage come before the first heartbeat.
-  if (hello.has_time()) worker.clock_offset = FromTimestamp(hello.time()) - clock_.WallNow();
   LOG_INFO("worker %s connected from %s, incarnation %s", id.value(), hello.host(),
            hello.incarnation());
   v1::ConnectResponse response;

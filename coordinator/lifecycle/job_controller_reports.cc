@@ -350,7 +350,8 @@ void JobController::OnPut(int rank, const v1::RendezvousPut& put) {
     blame.cause.set_cause(v1::FAILURE_CAUSE_RANK_FAILED);
     blame.cause.set_rank(rank);
     blame.cause.set_worker("workers/" + member(rank).worker());
-    blame.cause.set_message(absl::StrCat("rank ", rank, ": ", stored.message()));
+    blame.cause.set_message(
+        absl::StrCat("rank ", rank, " on ", member(rank).worker(), ": ", stored.message()));
     return Fail(std::move(blame));
   }
   effects_.rendezvous.emplace_back(put.name(), put.value());

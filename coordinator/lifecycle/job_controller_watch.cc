@@ -198,9 +198,13 @@ void JobController::CheckHanging() {
   }
   const HangVerdict verdict = CheckHang(now_.mono, facts, options_.hang);
   if (verdict.level == HangLevel::kNone) return;
+  const records::MemberRecord& culprit = member(verdict.rank);
+  const std::string message =
+      absl::StrCat(verdict.message, " (rank ", verdict.rank, " is on ", culprit.worker(),
+                   culprit.host().empty() ? "" : ", host " + culprit.host(), ")");
   if (!job_.hang_reported) {
     job_.hang_reported = true;
-    v1::JobEvent& event = Event("HANG_SUSPECTED", v1::EVENT_SEVERITY_WARNING, verdict.message);
+    v1::JobEvent& event = Event("HANG_SUSPECTED", v1::EVENT_SEVERITY_WARNING, message);
     event.set_rank(verdict.rank);
     event.set_worker(status(verdict.rank).worker());
     for (int rank = 0; rank < job_.record.members_size(); ++rank) {
@@ -208,7 +212,7 @@ void JobController::CheckHanging() {
       out.worker = WorkerId(member(rank).worker());
       out.incarnation = member(rank).incarnation();
       *out.message.mutable_dump_diagnostics()->mutable_key() = Key(rank);
-      out.message.mutable_dump_diagnostics()->set_reason(verdict.message);
+      out.message.mutable_dump_diagnostics()->set_reason(message);
     }
   }
   if (verdict.level != HangLevel::kAbort) return;
@@ -218,7 +222,7 @@ void JobController::CheckHanging() {
   blame.cause.set_worker(status(verdict.rank).worker());
   blame.cause.set_collective(verdict.collective);
   const std::string& stuck = job_.live[verdict.rank].stuck;
-  blame.cause.set_message(absl::StrCat(verdict.message, stuck.empty() ? "" : "; ", stuck));
+  blame.cause.set_message(absl::StrCat(message, stuck.empty() ? "" : "; ", stuck));
   effects_.detection = verdict.pending;
   Fail(std::move(blame));
 }

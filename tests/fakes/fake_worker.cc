@@ -9,9 +9,9 @@
 namespace fsdp::testing {
 namespace {
 
-google::protobuf::Timestamp NowTimestamp() {
+google::protobuf::Timestamp NowTimestamp(absl::Duration ahead) {
   google::protobuf::Timestamp time;
-  const std::int64_t nanos = absl::ToUnixNanos(absl::Now());
+  const std::int64_t nanos = absl::ToUnixNanos(absl::Now() + ahead);
   time.set_seconds(nanos / 1'000'000'000);
   time.set_nanos(static_cast<std::int32_t>(nanos % 1'000'000'000));
   return time;
@@ -87,7 +87,7 @@ void FakeWorker::Connect() {
   hello.mutable_device()->set_index(options_.index);
   hello.mutable_device()->set_memory_bytes(options_.device_memory_bytes);
   hello.set_rank_address("127.0.0.1");
-  *hello.mutable_time() = NowTimestamp();
+  *hello.mutable_time() = NowTimestamp(options_.clock_ahead);
   if (rank_) {
     *hello.mutable_running()->mutable_key() = rank_->key();
     hello.mutable_running()->set_state(v1::RANK_STATE_RUNNING);
@@ -307,7 +307,7 @@ void FakeWorker::StopTrainer(const v1::StopRank& stop) {
 void FakeWorker::Spool(v1::Report report) {
   const std::lock_guard lock(mutex_);
   report.set_sequence(++last_sequence_);
-  *report.mutable_time() = NowTimestamp();
+  *report.mutable_time() = NowTimestamp(options_.clock_ahead);
   spool_.push_back(report);
   v1::ConnectRequest request;
   *request.mutable_report() = std::move(report);
@@ -346,13 +346,13 @@ void FakeWorker::Pulse(v1::RankPulse pulse) {
   *pulse.mutable_key() = key();
   v1::ConnectRequest request;
   *request.mutable_heartbeat()->mutable_rank() = std::move(pulse);
-  *request.mutable_heartbeat()->mutable_time() = NowTimestamp();
+  *request.mutable_heartbeat()->mutable_time() = NowTimestamp(options_.clock_ahead);
   Send(request);
 }
 
 void FakeWorker::Beat() {
   v1::ConnectRequest request;
-  *request.mutable_heartbeat()->mutable_time() = NowTimestamp();
+  *request.mutable_heartbeat()->mutable_time() = NowTimestamp(options_.clock_ahead);
   {
     const std::lock_guard lock(mutex_);
     if (rank_) *request.mutable_heartbeat()->mutable_rank()->mutable_key() = rank_->key();

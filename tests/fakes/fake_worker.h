@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "fsdp/v1/worker_service.grpc.pb.h"
 #include "fsdp/v1/worker_service.pb.h"
 #include "grpcpp/channel.h"
@@ -52,6 +53,8 @@ struct FakeWorkerOptions {
   std::string data_path = "/data/corpus.bin";
   // 0: does not tell.
   std::int64_t device_memory_bytes = 0;
+  // Its wall clock is fast by this.
+  absl::Duration clock_ahead = absl::ZeroDuration();
 };
 
 class FakeWorker {

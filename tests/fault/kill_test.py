@@ -108,6 +108,7 @@ class KillTest(unittest.TestCase):
             first = cluster.job(name)["attempts"][0]
             self.assertIn("HANG", first["cause"])
             self.assertEqual(int(first["rootCause"].get("rank", 0)), 1)
+            self.assertIn("rank 1's process is stopped (state T)", first["rootCause"]["message"])
             self.assertRegex(first["rootCause"]["collective"],
                              "all_gather|reduce_scatter|all_reduce|barrier|broadcast")
             self.check_equals_calm(cluster, name)

@@ -115,6 +115,7 @@ class JobControllerTest : public ::testing::Test {
   }
   std::vector<std::string> Types() const {
     std::vector<std::string> types;
+    types.reserve(effects_.events.size());
     for (const v1::JobEvent& event : effects_.events) types.push_back(event.type());
     return types;
   }

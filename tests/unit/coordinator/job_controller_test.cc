@@ -69,8 +69,9 @@ TEST_F(JobControllerTest, AHangOfAProcessThatCannotRunSaysSo) {
     Exit(0, 9, true);
     const v1::RootCause& cause = job_.attempts.back().root_cause();
     EXPECT_EQ(cause.cause(), v1::FAILURE_CAUSE_HANG);
-    EXPECT_THAT(cause.message(), AllOf(HasSubstr("reduce_scatter layers.1, sequence 8 pending"),
-                                       HasSubstr("rank 1 is in it"), HasSubstr("; " + stopped)));
+    EXPECT_THAT(cause.message(),
+                AllOf(HasSubstr("reduce_scatter layers.1, sequence 8 pending"),
+                      HasSubstr("rank 1 is in it"), HasSubstr(" (rank 1 is on w1); " + stopped)));
     EXPECT_THAT(job_.job().reason(), HasSubstr(stopped));
   }
 }

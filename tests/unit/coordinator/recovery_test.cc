@@ -193,6 +193,30 @@ TEST_F(RecoveryTest, ARestartedCoordinatorAdoptsRunningRanksAndLosesNoStep) {
   ExpectOrderedSteps(metrics);
 }
 
+// A daemon whose clock is an hour slow delivers the report of a death after an outage, before its
+// first heartbeat.
+TEST_F(RecoveryTest, TheClockOfAWorkerIsComparedBeforeItsReportsAreTaken) {
+  gate_.AllowUpTo(3);
+  testing::FakeWorkerOptions worker;
+  worker.clock_ahead = -absl::Hours(1);
+  AddWorkers(2, worker);
+  const std::string name = Submit(SmallJob(2, 6));
+  WaitForStep(name, 3);
+  server_.reset();
+  const absl::Time before = absl::Now();
+  workers_[1]->KillRank(9);
+  StartServer();
+  for (auto& each : workers_) each->ConnectTo(address());
+  gate_.Open();
+  Succeeded(WaitForState(name, v1::JOB_STATE_SUCCEEDED));
+  const std::vector<v1::JobEvent> events = Events(name);
+  const auto died = std::find_if(events.begin(), events.end(),
+                                 [](const auto& event) { return event.type() == "RANK_DIED"; });
+  ASSERT_NE(died, events.end());
+  EXPECT_GE(FromTimestamp(died->time()), before);
+  EXPECT_LE(FromTimestamp(died->time()), absl::Now());
+}
+
 TEST_F(RecoveryTest, QueuedJobsAndRequestIdsOutliveTheCoordinator) {
   grpc::ClientContext context;
   v1::CreateJobRequest request;
