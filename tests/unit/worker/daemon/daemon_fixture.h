@@ -72,7 +72,7 @@ class DaemonTest : public ::testing::Test {
   }
   void TearDown() override { StopDaemon(); }
 
-  void StartCoordinator(FakeCoordinator::Options options) {
+  void StartCoordinator(const FakeCoordinator::Options& options) {
     coordinator_.reset();
     coordinator_ = std::make_unique<FakeCoordinator>(options);
     options_.agent.coordinator = coordinator_->address();
