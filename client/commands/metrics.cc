@@ -76,7 +76,7 @@ std::string TableLine(const v1::StepMetrics& step) {
                          LossText(step.loss()),
                          step.has_validation_loss() ? LossText(step.validation_loss()) : "-",
                          UnsignedNan(step.grad_norm()), step.lr(),
-                         ShortNumber(step.tokens_per_second()), SecondsText(step.step_seconds()),
+                         ShortNumber(step.tokens_per_second()), StepSecondsText(step.step_seconds()),
                          step.mfu() > 0 ? absl::StrFormat("%.1f%%", step.mfu() * 100) : "-",
                          BytesText(step.memory_peak_bytes()), step.skipped() ? "  skipped" : "");
 }

@@ -76,6 +76,14 @@ std::string SecondsText(double seconds) {
   return DurationText(absl::Seconds(seconds));
 }
 
+std::string StepSecondsText(double seconds) {
+  if (!(seconds >= 0 && seconds < 99.95)) return SecondsText(seconds);
+  const bool short_one = seconds < 0.9995;
+  const double value = short_one ? seconds * 1e3 : seconds;
+  const int decimals = value < 0.9995 ? 3 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return absl::StrFormat("%.*f%s", decimals, value, short_one ? "ms" : "s");
+}
+
 double UnsignedNan(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
 std::string LossText(double loss) { return std::isnan(loss) ? "-" : absl::StrFormat("%.4f", loss); }

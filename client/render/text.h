@@ -31,9 +31,12 @@ std::string ShortNumber(double value);
 // "850ms", "42s", "3m10s", "2h05m", "4d03h".
 std::string DurationText(absl::Duration duration);
 std::string SecondsText(double seconds);
-// Four decimals; "-" for NaN.
+// Of a step, three significant digits below 100 seconds: "0.912ms", "64.9ms", "377ms", "1.84s",
+// "3m10s".
+std::string StepSecondsText(double seconds);
 // The value for printf, which would write the sign of a NaN.
 double UnsignedNan(double value);
+// Four decimals; "-" for NaN.
 std::string LossText(double loss);
 
 absl::Time ToTime(const google::protobuf::Timestamp& time);

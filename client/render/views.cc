@@ -126,7 +126,7 @@ std::string PolicyTable(const v1::Plan& plan) {
     table.AddRow(
         {EnumText(policy.recompute()), BlocksText(policy.recomputed_blocks(), plan),
          BytesText(policy.total_bytes()),
-         policy.predicted_step_seconds() > 0 ? SecondsText(policy.predicted_step_seconds()) : "-",
+         policy.predicted_step_seconds() > 0 ? StepSecondsText(policy.predicted_step_seconds()) : "-",
          policy.fits() ? "yes" : "no"});
   }
   return table.Render("  ");
@@ -326,7 +326,7 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
                        FlopText(plan.model_flops_per_step())));
   if (plan.predicted_step_seconds() > 0) {
     AddFact(&text, "Predicted",
-            SecondsText(plan.predicted_step_seconds()) + " a step on an NVIDIA H200");
+            StepSecondsText(plan.predicted_step_seconds()) + " a step on an NVIDIA H200");
   }
   absl::StrAppendFormat(&text, "%-14s%016x\n", "Schedule:", plan.schedule_hash());
   absl::StrAppend(&text, "\n", MemoryTable(plan));

@@ -135,7 +135,7 @@ TEST_F(StreamsTest, Metrics) {
   EXPECT_EQ(Run({"metrics", "a-00000001"}).out,
             "    STEP      LOSS       VAL  GRAD NORM         LR    TOKENS/S      STEP     MFU  "
             "PEAK MEMORY\n"
-            "       1    5.2500         -          0      0.001       2.56K      50ms       -      "
+            "       1    5.2500         -          0      0.001       2.56K    50.0ms       -      "
             "3.0 MiB\n");
   const std::string csv = Run({"metrics", "a-00000001", "-o", "csv"}).out;
   EXPECT_THAT(csv, HasSubstr("step,time,attempt,epoch,loss,validation_loss,"));

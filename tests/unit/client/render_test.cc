@@ -28,6 +28,18 @@ TEST(TextTest, Enums) {
   EXPECT_EQ(EnumText(static_cast<v1::JobState>(99)), "99");
 }
 
+TEST(TextTest, Steps) {
+  EXPECT_EQ(StepSecondsText(0), "0.000ms");
+  EXPECT_EQ(StepSecondsText(0.0009124), "0.912ms");
+  EXPECT_EQ(StepSecondsText(0.0649), "64.9ms");
+  EXPECT_EQ(StepSecondsText(0.3771), "377ms");
+  EXPECT_EQ(StepSecondsText(0.99951), "1.00s");
+  EXPECT_EQ(StepSecondsText(1.838), "1.84s");
+  EXPECT_EQ(StepSecondsText(99.94), "99.9s");
+  EXPECT_EQ(StepSecondsText(190), "3m10s");
+  EXPECT_EQ(StepSecondsText(std::numeric_limits<double>::quiet_NaN()), "-");
+}
+
 TEST(TextTest, Numbers) {
   EXPECT_EQ(BytesText(0), "0 B");
   EXPECT_EQ(BytesText(1023), "1023 B");
