@@ -176,6 +176,7 @@ std::string ReportText(const ReportInput& input, const Style& style) {
             : "",
         "\n");
     AddSection("Loss", LossTable(job) + ComparisonText(result, style), style, &page);
+    AddSection("Data", DataSourcesTable(result), style, &page);
     AddSection("Memory", MemoryTable(job), style, &page);
     AddSection("What bounds each kernel family", FamilyTable(result), style, &page);
   } else if (RootCauseIsCurrent(job)) {

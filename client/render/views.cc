@@ -266,6 +266,20 @@ std::string RootCauseText(const v1::RootCause& cause) {
   return text;
 }
 
+std::string DataSourcesTable(const v1::JobResult& result) {
+  std::int64_t tokens = 0;
+  for (const auto& source : result.data_sources()) tokens += source.tokens();
+  Table table({{"SOURCE"}, {"TOKENS", true}, {"SHARE", true}, {"PASSES", true}});
+  for (const auto& source : result.data_sources()) {
+    const double share =
+        tokens > 0 ? static_cast<double>(source.tokens()) / static_cast<double>(tokens) : 0;
+    table.AddRow({Printable(source.name()), CountText(source.tokens()),
+                  absl::StrFormat("%.1f%%", share * 100),
+                  absl::StrFormat("%.2f", source.passes())});
+  }
+  return table.empty() ? "" : table.Render("  ");
+}
+
 std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& events,
                            absl::Time now, const Style& style) {
   std::string page;
@@ -294,6 +308,9 @@ std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& 
   }
   if (job.has_root_cause() && job.root_cause().cause() != v1::FAILURE_CAUSE_UNSPECIFIED) {
     AddRootCause(job, style, &page);
+  }
+  if (!job.result().data_sources().empty()) {
+    absl::StrAppend(&page, "\n", style.Bold("Data"), "\n", DataSourcesTable(job.result()));
   }
   if (!job.attempts().empty()) {
     absl::StrAppend(&page, "\n", style.Bold("Attempts"), "\n", AttemptTable(job, now));

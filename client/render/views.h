@@ -20,6 +20,9 @@ std::string WorkerTable(const std::vector<v1::Worker>& workers, bool wide, absl:
                         const Style& style);
 std::string RankTable(const v1::Job& job, const std::string& indent);
 
+// What each source of a mixture gave; empty without one.
+std::string DataSourcesTable(const v1::JobResult& result);
+
 // One line without a newline.
 std::string EventLine(const v1::JobEvent& event, const Style& style);
 

@@ -15,6 +15,7 @@
 #include "proto/support/spec_names.h"
 #include "proto/support/spec_validate.h"
 #include "proto/support/status.h"
+#include "worker/plan/mixture_cycle.h"
 #include "worker/plan/model_config.h"
 
 namespace fsdp::spec {
@@ -171,10 +172,46 @@ bool HasValidationData(const v1::DataSpec& data) {
   return data.validation_fraction() > 0 || !data.validation_path().empty();
 }
 
-void WarnIfRelative(const char* field, const std::string& path, Findings* findings) {
+void WarnIfRelative(std::string_view field, const std::string& path, Findings* findings) {
   if (path.empty() || path.front() == '/' || path.find("://") != std::string::npos) return;
   findings->Warning(field, "is relative: each worker looks for it in its own working folder",
                     {absl::StrCat("\"", Shorten(path), "\""), "an absolute path", ""});
+}
+
+std::string MixtureField(int index, std::string_view name) {
+  return absl::StrCat("spec.data.mixture[", index, "].", ToAbsl(name));
+}
+
+void CheckMixture(const v1::DataSpec& data, Findings* findings) {
+  if (data.mixture().empty()) return;
+  if (data.source() == v1::DATA_SOURCE_SYNTHETIC) {
+    findings->Error("spec.data.mixture", "synthetic data is not mixed; remove it");
+  }
+  if (!data.path().empty()) {
+    findings->Error("spec.data.mixture", "path is given too; keep one of them");
+  }
+  if (findings->HasErrorUnder("spec.data.mixture")) return;
+  std::vector<double> weights;
+  std::vector<std::string> names;
+  for (const v1::DataMixture& part : data.mixture()) {
+    weights.push_back(part.weight());
+    names.push_back(part.name().empty() ? part.path() : part.name());
+  }
+  for (int i = 0; i < data.mixture_size(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (MixtureCycle::IsTooSmall(weights, at)) {
+      findings->Error(
+          MixtureField(i, "weight"),
+          absl::StrCat("is less than 1 in ", MixtureCycle::kMaxLength, " of the weights' sum"),
+          {absl::StrCat(weights[at]), "a larger weight, or no such source", ""});
+    }
+    const auto first = std::find(names.begin(), names.end(), names[at]) - names.begin();
+    if (first < i) {
+      findings->Error(MixtureField(i, data.mixture(i).name().empty() ? "path" : "name"),
+                      absl::StrCat("is that of mixture[", first, "] too"),
+                      {absl::StrCat("\"", Shorten(names[at]), "\""), "a name of its own", ""});
+    }
+  }
 }
 
 // What asks for validation where there is nothing to validate on.
@@ -302,9 +339,11 @@ void CheckData(const v1::TrainingJob& job, Findings* findings) {
   const bool synthetic = data.source() == v1::DATA_SOURCE_SYNTHETIC;
   const bool reads_files =
       data.source() == v1::DATA_SOURCE_TOKENS || data.source() == v1::DATA_SOURCE_TEXT;
-  if (reads_files && data.path().empty()) {
-    findings->Error("spec.data.path", "is required, unless source is synthetic");
+  if (reads_files && data.path().empty() && data.mixture().empty()) {
+    findings->Error("spec.data.path",
+                    "is required, unless mixture is given or source is synthetic");
   }
+  CheckMixture(data, findings);
   if (synthetic && !data.path().empty()) {
     findings->Error("spec.data.path", "synthetic data is not read from a path; remove it",
                     {absl::StrCat("\"", Shorten(data.path()), "\""), "", ""});
@@ -397,6 +436,9 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   CheckWorld(spec.resources(), findings);
   CheckFailurePolicy(spec.failure_policy(), findings);
   WarnIfRelative("spec.data.path", spec.data().path(), findings);
+  for (int i = 0; i < spec.data().mixture_size(); ++i) {
+    WarnIfRelative(MixtureField(i, "path"), spec.data().mixture(i).path(), findings);
+  }
   WarnIfRelative("spec.data.validationPath", spec.data().validation_path(), findings);
   WarnIfRelative("spec.model.configPath", spec.model().config_path(), findings);
   WarnIfRelative("spec.model.initFrom", spec.model().init_from(), findings);

@@ -8,6 +8,7 @@
 //
 // Thread rule: one thread. Lifetime: spans returned by Read point into the caller's buffers.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,6 +23,11 @@ struct DataIdentity {
   std::int64_t size_bytes = 0;
   std::uint64_t fingerprint = 0;  // of the bytes, the split and the indexing rules
 };
+
+// What every Read asks of its arguments.
+//   INVALID_ARGUMENT  position < 0, other targets than tokens, or no whole sequences
+absl::Status CheckRead(std::int64_t position, std::size_t num_tokens, std::size_t num_targets,
+                       std::int64_t sequence_length);
 
 class BatchSource {
  public:

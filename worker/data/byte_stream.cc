@@ -32,8 +32,7 @@ absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& path) 
   }
   if (error) return ErrnoToStatus(error.value(), absl::StrCat("opendir(", path, ")"));
   if (paths.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.path: the folder ", path, " holds no files"));
+    return absl::InvalidArgumentError(absl::StrCat("the folder ", path, " holds no files"));
   }
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -54,9 +53,9 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
     }
     ::globfree(&found);
     if (!paths.empty()) return paths;
-    return absl::NotFoundError(absl::StrCat("data.path: no file matches ", path));
+    return absl::NotFoundError(absl::StrCat("no file matches ", path));
   }
-  return Annotate(ErrnoToStatus(error, absl::StrCat("stat(", path, ")")), "data.path");
+  return ErrnoToStatus(error, absl::StrCat("stat(", path, ")"));
 }
 
 }  // namespace
@@ -76,14 +75,12 @@ ByteStream::~ByteStream() {
 absl::Status ByteStream::AddFile(const std::string& path) {
   // O_NONBLOCK: a FIFO in the place of a file must not hang the open.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    return Annotate(ErrnoToStatus(errno, absl::StrCat("open(", path, ")")), "data.path");
-  }
+  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
   struct stat info{};
   const bool regular = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   if (!regular) {
     ::close(fd);
-    return absl::InvalidArgumentError(absl::StrCat("data.path: ", path, " is not a regular file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a regular file"));
   }
   files_.push_back({path, fd, 0, size_bytes_, info.st_size, ModifiedNs(info)});
   size_bytes_ += info.st_size;

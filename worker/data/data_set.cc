@@ -1,19 +1,20 @@
 #include "worker/data/data_set.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
 #include "worker/data/byte_stream.h"
 #include "worker/data/content_hash.h"
+#include "worker/data/mixture_source.h"
+#include "worker/data/permutation.h"
 #include "worker/data/stream_source.h"
 #include "worker/data/synthetic_source.h"
-#include "worker/data/token_format.h"
 
 namespace fsdp {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "token files are little-endian");
 
 constexpr std::int64_t kByteVocabulary = 256;
-constexpr std::size_t kScanBytes = 1 << 20;
 // Changes when the meaning of a position does.
 constexpr std::uint64_t kIndexingVersion = 1;
 
@@ -43,8 +43,16 @@ absl::Status CheckOptions(const DataOptions& options) {
         "data.validationPath and data.validationFraction exclude each other; give one");
   }
   if (options.source == SourceKind::kSynthetic) return absl::OkStatus();
-  if (options.path.empty()) {
+  if (!options.path.empty() && !options.mixture.empty()) {
+    return absl::InvalidArgumentError("data.path and data.mixture exclude each other; give one");
+  }
+  if (options.path.empty() && options.mixture.empty()) {
     return absl::InvalidArgumentError("data.path is empty; name the file to train on");
+  }
+  for (std::size_t i = 0; i < options.mixture.size(); ++i) {
+    if (!options.mixture[i].path.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("data.mixture[%d].path is empty; name the file to train on", i));
   }
   if (options.targets == TargetRule::kIndependent) {
     return absl::InvalidArgumentError(
@@ -62,147 +70,220 @@ absl::Status CheckOptions(const DataOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckSizes(const ByteStream& stream, std::int64_t token_bytes) {
-  if (stream.size_bytes() == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(stream.path(), " is empty; give a file with data"));
-  }
-  for (const ByteStream::File& file : stream.files()) {
-    if (file.size_bytes % token_bytes != 0) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s has %d bytes, which is no multiple of the %d of a token: it was cut, or it is not a "
-          "raw token file, or data.tokenDtype is wrong",
-          file.path, file.size_bytes, token_bytes));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Skips headers; the width of a token, the same in all files.
-absl::StatusOr<int> SkipHeaders(const DataOptions& options, ByteStream& stream) {
-  if (options.source == SourceKind::kText) return 1;
-  std::vector<std::int64_t> header_bytes;
-  int token_bytes = 0;
-  for (const ByteStream::File& file : stream.files()) {
-    ASSIGN_OR_RETURN(const TokenLayout layout, ReadTokenLayout(stream, file, options.token_bytes));
-    if (token_bytes != 0 && layout.token_bytes != token_bytes) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s has tokens of %d bytes, %s of %d: data.path must name files of one kind", file.path,
-          layout.token_bytes, stream.files().front().path, token_bytes));
-    }
-    token_bytes = layout.token_bytes;
-    header_bytes.push_back(layout.header_bytes);
-  }
-  stream.SkipHeaders(header_bytes);
-  return token_bytes;
-}
-
-template <typename Token>
-absl::Status CheckIds(const ByteStream& stream, std::int64_t offset,
-                      std::span<const std::byte> bytes, std::int64_t vocab_size) {
-  const std::size_t count = bytes.size() / sizeof(Token);
-  for (std::size_t i = 0; i < count; ++i) {
-    Token token;
-    std::memcpy(&token, bytes.data() + i * sizeof(Token), sizeof(Token));
-    if (token >= static_cast<std::uint64_t>(vocab_size)) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s: token id %d is not below model.vocabSize %d: the file was made with another "
-          "tokenizer, or data.tokenDtype is wrong, or it is not a token file",
-          stream.Describe(offset + static_cast<std::int64_t>(i * sizeof(Token))), token,
-          vocab_size));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// One walk over the bytes: every id is checked, `hash` takes everything.
-absl::Status Scan(const ByteStream& stream, int token_bytes, std::int64_t vocab_size,
-                  ContentHash* hash) {
-  std::vector<std::byte> chunk(kScanBytes);
-  for (std::int64_t offset = 0; offset < stream.size_bytes();) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(kScanBytes, stream.size_bytes() - offset));
-    const std::span<std::byte> bytes = std::span(chunk).first(count);
-    RETURN_IF_ERROR(stream.ReadAt(offset, bytes));
-    if (token_bytes == 2)
-      RETURN_IF_ERROR(CheckIds<std::uint16_t>(stream, offset, bytes, vocab_size));
-    if (token_bytes == 4)
-      RETURN_IF_ERROR(CheckIds<std::uint32_t>(stream, offset, bytes, vocab_size));
-    hash->Add(bytes);
-    offset += static_cast<std::int64_t>(count);
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<BatchSource>> MakeSplit(StreamSourceOptions options,
-                                                       const char* which) {
+                                                       const char* which,
+                                                       const std::string& field) {
   if (options.num_tokens < options.sequence_length + 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: the %s split has %d tokens; one sequence of data.sequenceLength %d needs %d: give "
+        "%s: %s: the %s split has %d tokens; one sequence of data.sequenceLength %d needs %d: give "
         "more data, shorter sequences or another data.validationFraction",
-        options.stream->path(), which, options.num_tokens, options.sequence_length,
+        field, options.stream->path(), which, options.num_tokens, options.sequence_length,
         options.sequence_length + 1));
   }
   return std::make_unique<StreamSource>(std::move(options));
 }
 
-// A path, opened: what is behind the files' headers.
-struct OpenedPath {
-  std::shared_ptr<const ByteStream> stream;
-  int token_bytes = 1;
-};
-
-absl::StatusOr<OpenedPath> OpenPath(const DataOptions& options, const std::string& path) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<ByteStream> stream, ByteStream::Open(path));
-  ASSIGN_OR_RETURN(const int token_bytes, SkipHeaders(options, *stream));
-  RETURN_IF_ERROR(CheckSizes(*stream, token_bytes));
-  return OpenedPath{stream, token_bytes};
+// The paths that are trained on.
+std::vector<CorpusOptions> TrainingPaths(const DataOptions& options) {
+  CorpusOptions corpus;
+  corpus.source = options.source;
+  corpus.path = options.path;
+  corpus.field = "data.path";
+  corpus.raw_token_bytes = options.token_bytes;
+  corpus.vocab_size = options.vocab_size;
+  if (options.mixture.empty()) return {corpus};
+  std::vector<CorpusOptions> paths;
+  for (std::size_t i = 0; i < options.mixture.size(); ++i) {
+    corpus.path = options.mixture[i].path;
+    corpus.field = absl::StrFormat("data.mixture[%d].path", i);
+    paths.push_back(corpus);
+  }
+  return paths;
 }
 
-absl::StatusOr<DataSet> OpenStreams(const DataOptions& options) {
-  ASSIGN_OR_RETURN(const OpenedPath opened, OpenPath(options, options.path));
-  const auto& [stream, token_bytes] = opened;
+CorpusOptions ValidationPath(const DataOptions& options) {
+  CorpusOptions corpus = TrainingPaths(options).front();
+  corpus.path = options.validation_path;
+  corpus.field = "data.validationPath";
+  return corpus;
+}
+
+absl::Status CheckWidths(const std::vector<CorpusOptions>& paths,
+                         const std::vector<Corpus>& corpora) {
+  for (std::size_t i = 1; i < corpora.size(); ++i) {
+    if (corpora[i].token_bytes == corpora[0].token_bytes) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %s has tokens of %d bytes, %s of %d: they are not of one tokenizer; make them again "
+        "with the same",
+        paths[i].field, paths[i].path, corpora[i].token_bytes, paths[0].path,
+        corpora[0].token_bytes));
+  }
+  return absl::OkStatus();
+}
+
+// Training data, opened and read through, and the proof of all that decides what a position means.
+struct ProvenData {
+  std::vector<CorpusOptions> paths;
+  std::vector<Corpus> corpora;
+  std::vector<std::uint64_t> fingerprints;  // of the bytes of each, where there are several
+  std::shared_ptr<const MixtureCycle> cycle;
+  std::optional<Corpus> validation;
+  std::uint64_t fingerprint = 0;
+};
+
+absl::Status Prove(const DataOptions& options, ProvenData* data) {
   ContentHash hash;
   hash.AddNumber(kIndexingVersion);
-  hash.AddNumber(static_cast<std::uint64_t>(token_bytes));
+  hash.AddNumber(static_cast<std::uint64_t>(data->corpora.front().token_bytes));
   hash.AddNumber(static_cast<std::uint64_t>(options.sequence_length));
   hash.AddNumber(std::bit_cast<std::uint64_t>(options.validation_fraction));
   hash.AddNumber(options.shuffle ? options.seed + 1 : 0);
-  RETURN_IF_ERROR(Scan(*stream, token_bytes, options.vocab_size, &hash));
-  OpenedPath validation_opened;
-  if (!options.validation_path.empty()) {
-    ASSIGN_OR_RETURN(validation_opened, OpenPath(options, options.validation_path));
-    RETURN_IF_ERROR(
-        Scan(*validation_opened.stream, validation_opened.token_bytes, options.vocab_size, &hash));
+  if (data->cycle == nullptr) {
+    RETURN_IF_ERROR(ScanCorpus(data->paths.front(), data->corpora.front(), &hash));
+  } else {
+    for (std::size_t i = 0; i < data->corpora.size(); ++i) {
+      ContentHash own;
+      RETURN_IF_ERROR(ScanCorpus(data->paths[i], data->corpora[i], &own));
+      data->fingerprints.push_back(own.Finish());
+      hash.AddNumber(static_cast<std::uint64_t>(data->cycle->count(i)));
+      hash.AddNumber(data->fingerprints.back());
+    }
   }
+  if (!options.validation_path.empty()) {
+    const CorpusOptions path = ValidationPath(options);
+    ASSIGN_OR_RETURN(data->validation, OpenCorpus(path));
+    RETURN_IF_ERROR(ScanCorpus(path, *data->validation, &hash));
+  }
+  data->fingerprint = hash.Finish();
+  return absl::OkStatus();
+}
 
-  const std::int64_t num_tokens = stream->size_bytes() / token_bytes;
-  const auto held_back = static_cast<std::int64_t>(
-      std::floor(static_cast<double>(num_tokens) * options.validation_fraction));
-  StreamSourceOptions train;
-  train.stream = stream;
-  train.token_bytes = token_bytes;
-  train.num_tokens = num_tokens - held_back;
-  train.sequence_length = options.sequence_length;
-  train.vocab_size = options.source == SourceKind::kText ? kByteVocabulary : options.vocab_size;
-  train.identity = {options.path, stream->size_bytes(), hash.Finish()};
-  StreamSourceOptions validation = train;
-  train.shuffle = options.shuffle;
-  train.seed = options.seed;
+absl::StatusOr<ProvenData> OpenAndProve(const DataOptions& options) {
+  ProvenData data;
+  data.paths = TrainingPaths(options);
+  if (!options.mixture.empty()) {
+    std::vector<double> weights;
+    weights.reserve(options.mixture.size());
+    for (const MixturePart& part : options.mixture) weights.push_back(part.weight);
+    ASSIGN_OR_RETURN(MixtureCycle cycle, MixtureCycle::Create(weights));
+    data.cycle = std::make_shared<const MixtureCycle>(std::move(cycle));
+  }
+  for (const CorpusOptions& path : data.paths) {
+    ASSIGN_OR_RETURN(Corpus corpus, OpenCorpus(path));
+    data.corpora.push_back(std::move(corpus));
+  }
+  RETURN_IF_ERROR(CheckWidths(data.paths, data.corpora));
+  RETURN_IF_ERROR(Prove(options, &data));
+  return data;
+}
 
+// All of a path, in file order.
+StreamSourceOptions WholePath(const DataOptions& options, const Corpus& corpus,
+                              std::uint64_t fingerprint) {
+  StreamSourceOptions whole;
+  whole.stream = corpus.stream;
+  whole.token_bytes = corpus.token_bytes;
+  whole.num_tokens = corpus.num_tokens();
+  whole.sequence_length = options.sequence_length;
+  whole.vocab_size = options.source == SourceKind::kText ? kByteVocabulary : options.vocab_size;
+  whole.identity = {corpus.stream->path(), corpus.stream->size_bytes(), fingerprint};
+  return whole;
+}
+
+std::int64_t HeldBack(const DataOptions& options, const Corpus& corpus) {
+  return static_cast<std::int64_t>(
+      std::floor(static_cast<double>(corpus.num_tokens()) * options.validation_fraction));
+}
+
+absl::StatusOr<std::unique_ptr<BatchSource>> TrainingSplit(const DataOptions& options,
+                                                           const ProvenData& data, std::size_t i) {
+  StreamSourceOptions split = WholePath(options, data.corpora[i], data.fingerprint);
+  split.num_tokens -= HeldBack(options, data.corpora[i]);
+  split.shuffle = options.shuffle;
+  // Sources of a mixture are not shuffled alike.
+  split.seed =
+      data.cycle == nullptr ? options.seed : PassKey(options.seed, static_cast<std::int64_t>(i));
+  return MakeSplit(split, "training", data.paths[i].field);
+}
+
+absl::StatusOr<std::unique_ptr<BatchSource>> HeldBackSplit(const DataOptions& options,
+                                                           const ProvenData& data, std::size_t i) {
+  StreamSourceOptions split = WholePath(options, data.corpora[i], data.fingerprint);
+  const std::int64_t held_back = HeldBack(options, data.corpora[i]);
+  split.first_token = split.num_tokens - held_back;
+  split.num_tokens = held_back;
+  return MakeSplit(split, "validation", data.paths[i].field);
+}
+
+using Splits = std::vector<std::unique_ptr<BatchSource>>;
+
+// The split that `make` makes of each path.
+template <typename Make>
+absl::StatusOr<Splits> EachSplit(const DataOptions& options, const ProvenData& data, Make make) {
+  Splits splits;
+  for (std::size_t i = 0; i < data.corpora.size(); ++i) {
+    ASSIGN_OR_RETURN(std::unique_ptr<BatchSource> split, make(options, data, i));
+    splits.push_back(std::move(split));
+  }
+  return splits;
+}
+
+// One split is what it is; several are drawn by weight.
+std::unique_ptr<BatchSource> Join(const ProvenData& data, Splits splits,
+                                  std::int64_t num_sequences) {
+  if (data.cycle == nullptr) return std::move(splits.front());
+  DataIdentity identity{"data.mixture", 0, data.fingerprint};
+  for (const Corpus& corpus : data.corpora) identity.size_bytes += corpus.stream->size_bytes();
+  return std::make_unique<MixtureSource>(data.cycle, std::move(splits), num_sequences,
+                                         std::move(identity));
+}
+
+// Of a mixture's sources together.
+std::int64_t SequencesOfAll(const Splits& splits) {
+  std::int64_t sum = 0;
+  for (const auto& split : splits) sum += split->num_sequences();
+  return sum;
+}
+
+// Draws before the first of a mixture's sources comes round again.
+std::int64_t SequencesUntilOneEnds(const ProvenData& data, const Splits& splits) {
+  if (data.cycle == nullptr) return 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    least = std::min(least, data.cycle->PositionOf({i, splits[i]->num_sequences()}));
+  }
+  return least;
+}
+
+std::vector<DataPart> DescribeParts(const DataOptions& options, const ProvenData& data,
+                                    const Splits& training) {
+  std::vector<DataPart> parts;
+  for (std::size_t i = 0; i < options.mixture.size(); ++i) {
+    const MixturePart& part = options.mixture[i];
+    parts.push_back({part.name.empty() ? part.path : part.name,
+                     {part.path, data.corpora[i].stream->size_bytes(), data.fingerprints[i]},
+                     data.corpora[i].num_tokens(),
+                     training[i]->num_sequences()});
+  }
+  return parts;
+}
+
+absl::StatusOr<DataSet> OpenFiles(const DataOptions& options) {
+  ASSIGN_OR_RETURN(const ProvenData proven, OpenAndProve(options));
   DataSet data;
-  ASSIGN_OR_RETURN(data.train, MakeSplit(train, "training"));
-  if (validation_opened.stream != nullptr) {
-    validation.stream = validation_opened.stream;
-    validation.token_bytes = validation_opened.token_bytes;
-    validation.num_tokens = validation.stream->size_bytes() / validation.token_bytes;
-    validation.identity.path = options.validation_path;
-    validation.identity.size_bytes = validation.stream->size_bytes();
-    ASSIGN_OR_RETURN(data.validation, MakeSplit(validation, "validation"));
+  data.cycle = proven.cycle;
+  ASSIGN_OR_RETURN(Splits training, EachSplit(options, proven, TrainingSplit));
+  data.parts = DescribeParts(options, proven, training);
+  const std::int64_t pass = SequencesOfAll(training);
+  data.train = Join(proven, std::move(training), pass);
+  if (proven.validation.has_value()) {
+    ASSIGN_OR_RETURN(data.validation,
+                     MakeSplit(WholePath(options, *proven.validation, proven.fingerprint),
+                               "validation", "data.validationPath"));
   } else if (options.validation_fraction > 0) {
-    validation.first_token = num_tokens - held_back;
-    validation.num_tokens = held_back;
-    ASSIGN_OR_RETURN(data.validation, MakeSplit(validation, "validation"));
+    ASSIGN_OR_RETURN(Splits held_back, EachSplit(options, proven, HeldBackSplit));
+    const std::int64_t all = SequencesUntilOneEnds(proven, held_back);
+    data.validation = Join(proven, std::move(held_back), all);
   }
   return data;
 }
@@ -211,10 +292,21 @@ absl::StatusOr<DataSet> OpenStreams(const DataOptions& options) {
 
 absl::StatusOr<DataSet> OpenData(const DataOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  if (options.source != SourceKind::kSynthetic) return OpenStreams(options);
+  if (options.source != SourceKind::kSynthetic) return OpenFiles(options);
   DataSet data;
   data.train = std::make_unique<SyntheticSource>(options);
   return data;
+}
+
+std::vector<PartUse> UseBefore(const DataSet& data, std::int64_t position) {
+  std::vector<PartUse> uses;
+  for (std::size_t i = 0; i < data.parts.size(); ++i) {
+    const std::int64_t sequences = data.cycle->CountBefore(i, position);
+    uses.push_back(
+        {sequences, sequences * data.train->sequence_length(),
+         static_cast<double>(sequences) / static_cast<double>(data.parts[i].num_sequences)});
+  }
+  return uses;
 }
 
 absl::StatusOr<std::optional<EntropyStats>> SplitEntropy(const BatchSource& split) {

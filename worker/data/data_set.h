@@ -8,6 +8,11 @@
 // (N - 1) / sequence_length sequences. The last validation_fraction of the tokens (rounded down) is
 // the validation split; no sequence crosses the border.
 //
+// A mixture draws sequences of several such sources by weight (worker/plan/mixture_cycle.h); each
+// has its own split, order and passes. A pass over the mixture is as many sequences as its sources
+// have together. Its validation split is drawn by the same weights, each source in order, until one
+// of them has given all it has.
+//
 // OpenData reads all of a file once, to hash it and to check every id: about a second per 3 GB of
 // cached file, on each rank.
 
@@ -15,26 +20,31 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/data/batch_source.h"
+#include "worker/data/corpus.h"
 #include "worker/data/entropy.h"
+#include "worker/plan/mixture_cycle.h"
 
 namespace fsdp {
 
-enum class SourceKind : std::uint8_t {
-  kSynthetic,  // uniform random tokens; has no validation split
-  kTokens,     // little-endian ids, raw or with llm.c's header (token_format.h)
-  kText,       // every byte is a token
-};
 enum class TargetRule : std::uint8_t {
   kNextToken,
   kIndependent,  // synthetic only
 };
 
+struct MixturePart {
+  std::string name;  // for people; empty: the path
+  std::string path;
+  double weight = 0;
+};
+
 struct DataOptions {
   SourceKind source = SourceKind::kSynthetic;
   std::string path;                  // of tokens and text
+  std::vector<MixturePart> mixture;  // instead of path
   int token_bytes = 2;               // of raw tokens: 2 (uint16) or 4 (uint32)
   std::int64_t sequence_length = 0;  // tokens
   double validation_fraction = 0;    // 0..0.5
@@ -45,19 +55,37 @@ struct DataOptions {
   std::uint64_t seed = 0;       // of the order, and of synthetic tokens
 };
 
-struct DataSet {
-  std::unique_ptr<BatchSource> train;
-  std::unique_ptr<BatchSource> validation;  // null: none asked for
+// One of the paths that are trained on.
+struct DataPart {
+  std::string name;
+  DataIdentity identity;           // of its bytes alone
+  std::int64_t num_tokens = 0;     // of both splits
+  std::int64_t num_sequences = 0;  // to train on
 };
 
+struct DataSet {
+  std::unique_ptr<BatchSource> train;
+  std::unique_ptr<BatchSource> validation;    // null: none asked for
+  std::vector<DataPart> parts;                // of a mixture
+  std::shared_ptr<const MixtureCycle> cycle;  // null: no mixture
+};
+
+// Errors of a file begin with the field that names it.
 //   NOT_FOUND, PERMISSION_DENIED  the file
-//   INVALID_ARGUMENT   it is empty, or a split is too short for one sequence; a file's size is no
-//                      multiple of a token's; ReadTokenLayout refuses it, or files differ in their
-//                      tokens' width; options that contradict each other
+//   INVALID_ARGUMENT   as OpenCorpus; a split is too short for one sequence; sources of a mixture
+//                      differ in their tokens' width; options that contradict each other
 //   DATA_LOSS          an id is not below vocab_size: names file, byte and value
 absl::StatusOr<DataSet> OpenData(const DataOptions& options);
 
-// Of the tokens of a split; nothing for synthetic data and for splits of more than
+// What the positions below `position` take from one of the parts.
+struct PartUse {
+  std::int64_t sequences = 0;
+  std::int64_t tokens = 0;
+  double passes = 0;  // over its sequences to train on
+};
+std::vector<PartUse> UseBefore(const DataSet& data, std::int64_t position);
+
+// Of the tokens of a split; nothing for synthetic data, mixtures and splits of more than
 // kMaxEntropyTokens (its cost is time and 12 bytes a token).
 inline constexpr std::int64_t kMaxEntropyTokens = 64 << 20;
 absl::StatusOr<std::optional<EntropyStats>> SplitEntropy(const BatchSource& split);

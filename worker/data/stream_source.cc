@@ -44,11 +44,7 @@ absl::Status StreamSource::ReadTokens(std::int64_t first, std::span<std::uint32_
 absl::Status StreamSource::Read(std::int64_t position, std::span<std::int32_t> tokens,
                                 std::span<std::int32_t> targets) {
   const auto length = static_cast<std::size_t>(options_.sequence_length);
-  if (position < 0 || tokens.size() != targets.size() || tokens.size() % length != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("position %d with %d tokens and %d targets of sequences of %d", position,
-                        tokens.size(), targets.size(), length));
-  }
+  RETURN_IF_ERROR(CheckRead(position, tokens.size(), targets.size(), sequence_length()));
   RETURN_IF_ERROR(options_.stream->CheckUnchanged());
   std::vector<std::uint32_t> sequence(length + 1);
   for (std::size_t begin = 0; begin < tokens.size(); begin += length, ++position) {

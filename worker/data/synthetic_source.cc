@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "proto/support/status.h"
 #include "worker/data/content_hash.h"
 #include "worker/device/philox.h"
 
@@ -42,11 +42,7 @@ void SyntheticSource::Fill(std::int64_t position, std::uint32_t stream,
 absl::Status SyntheticSource::Read(std::int64_t position, std::span<std::int32_t> tokens,
                                    std::span<std::int32_t> targets) {
   const auto length = static_cast<std::size_t>(options_.sequence_length);
-  if (position < 0 || tokens.size() != targets.size() || tokens.size() % length != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("position %d with %d tokens and %d targets of sequences of %d", position,
-                        tokens.size(), targets.size(), length));
-  }
+  RETURN_IF_ERROR(CheckRead(position, tokens.size(), targets.size(), sequence_length()));
   std::vector<std::int32_t> sequence(length + 1);
   for (std::size_t begin = 0; begin < tokens.size(); begin += length, ++position) {
     Fill(position, kTokenStream, sequence);

@@ -67,6 +67,7 @@ class RunningRank {
   absl::Status Report(StepFacts facts);
   absl::StatusOr<v1::TrainerDone> Finish(bool finished);
   void Notice(const std::string& type, const std::string& message);
+  void LogDataSources() const;
   [[nodiscard]] std::int64_t memory_in_use_bytes() const {
     if (run_.memory_in_use_bytes) return run_.memory_in_use_bytes(device_);
     return static_cast<std::int64_t>(device_.allocated_bytes() - allocated_before_);
@@ -134,6 +135,7 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   checkpoints_ = std::make_unique<CheckpointManager>(setup_, *engine_, device_, *exchange_, link_,
                                                      checkpoint_options);
   ASSIGN_OR_RETURN(at_, checkpoints_->Restore());
+  LogDataSources();
   memory_peak_bytes_.assign(static_cast<std::size_t>(setup_.world_size()), memory_in_use_bytes());
   const auto share = setup_.plan.split.Share(setup_.rank());
   const auto elements = static_cast<std::size_t>(share.count * setup_.plan.input.sequence_length);
@@ -147,6 +149,11 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   progress_.SetState(v1::RANK_STATE_RUNNING);
   progress_.SetStep(at_.step, 0);
   return absl::OkStatus();
+}
+
+void RunningRank::LogDataSources() const {
+  const std::string text = DataSourcesText(setup_.data, at_.position);
+  if (setup_.rank() == 0 && !text.empty()) LOG_INFO("data up to step %d: %s", at_.step, text);
 }
 
 absl::StatusOr<StepResult> RunningRank::Step() {
@@ -244,6 +251,7 @@ absl::Status RunningRank::SaveIfDue(bool last) {
   if (!last && !(every > 0 && at_.step % every == 0)) return absl::OkStatus();
   progress_.SetPhase(v1::PHASE_CHECKPOINT);
   const MonotonicTime begin = Clock::Real().Now();
+  LogDataSources();
   RETURN_IF_ERROR(checkpoints_->Save(at_));
   seconds_.checkpoint += SecondsSince(begin);
   return absl::OkStatus();
@@ -296,6 +304,7 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Train() {
 absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
   // Resumed at its very end: the figures of the result are still wanted.
   if (finished && evaluation_due()) RETURN_IF_ERROR(Evaluate().status());
+  LogDataSources();
   progress_.SetPhase(v1::PHASE_CHECKPOINT);
   RETURN_IF_ERROR(checkpoints_->Finish());
   progress_.SetState(v1::RANK_STATE_STOPPING);
@@ -317,6 +326,7 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
       result.set_bigram_conditional_entropy(*setup_.bigram_conditional_entropy);
     }
     if (setup_.spec().data().source() == v1::DATA_SOURCE_TEXT) result.set_bytes_per_token(1);
+    AddDataSources(setup_.data, at_.position, result.mutable_data_sources());
     AddFamilies(setup_, *engine_, ceilings_.Get(), result.mutable_families());
     for (const std::int64_t peak : memory_peak_bytes_) {
       result.add_memory_peak_bytes_by_rank(peak);

@@ -101,6 +101,28 @@ v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, cons
   return report;
 }
 
+void AddDataSources(const DataSet& data, std::int64_t position,
+                    google::protobuf::RepeatedPtrField<v1::DataSourceUse>* out) {
+  const std::vector<PartUse> uses = UseBefore(data, position);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    v1::DataSourceUse& use = *out->Add();
+    use.set_name(data.parts[i].name);
+    use.set_sequences(uses[i].sequences);
+    use.set_tokens(uses[i].tokens);
+    use.set_passes(uses[i].passes);
+  }
+}
+
+std::string DataSourcesText(const DataSet& data, std::int64_t position) {
+  const std::vector<PartUse> uses = UseBefore(data, position);
+  std::string text;
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    absl::StrAppendFormat(&text, "%s%s %d tokens (%.2f passes)", i == 0 ? "" : ", ",
+                          data.parts[i].name, uses[i].tokens, uses[i].passes);
+  }
+  return text;
+}
+
 v1::CollectiveDump MakeCollectiveDump(const FlightRecorder& recorder) {
   v1::CollectiveDump dump;
   for (const CollectiveEntry& entry : recorder.Snapshot()) {

@@ -150,6 +150,9 @@ DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size
                    : data.source() == v1::DATA_SOURCE_TEXT ? SourceKind::kText
                                                            : SourceKind::kSynthetic;
   options.path = data.path();
+  for (const v1::DataMixture& part : data.mixture()) {
+    options.mixture.push_back({part.name(), part.path(), part.weight()});
+  }
   options.token_bytes = data.token_dtype() == v1::TOKEN_D_TYPE_UINT32 ? 4 : 2;
   options.sequence_length = data.sequence_length();
   options.validation_fraction = data.validation_fraction();

@@ -396,6 +396,10 @@ TEST_F(CliTest, ReportWritesTheCurve) {
   family.set_source(v1::METRIC_SOURCE_ANALYTIC);
   family.set_seconds(2);
   family.set_remedy("use bf16");
+  auto& source = *result.add_data_sources();
+  source.set_name("web");
+  source.set_tokens(12288);
+  source.set_passes(0.25);
   job.mutable_checkpoint()->set_path("/tmp/ckpt/step-3");
   runner_.service.PutJob(job);
   for (int i = 1; i <= 3; ++i) {
@@ -412,6 +416,7 @@ TEST_F(CliTest, ReportWritesTheCurve) {
   EXPECT_THAT(report.out, HasSubstr("train loss                      2.0794     3.0000\n"));
   EXPECT_THAT(report.out, HasSubstr("better than byte pairs do, by 0.300 nats"));
   EXPECT_THAT(report.out, HasSubstr("use bf16"));
+  EXPECT_THAT(report.out, testing::ContainsRegex("web +12,?288 +100.0% +0.25"));
   EXPECT_THAT(report.out, HasSubstr("/tmp/ckpt/step-3"));
   EXPECT_THAT(report.out, HasSubstr("http://127.0.0.1:9464/metrics"));
   EXPECT_THAT(report.out, HasSubstr("Loss of a-00000001"));

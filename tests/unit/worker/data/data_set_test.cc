@@ -223,6 +223,153 @@ TEST_F(DataSetTest, AFileCutWhileTrainingIsAnErrorThatNamesIt) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("a.bin changed while training runs"));
 }
 
+// Sources "a" with ids 0.., "b" with 30.. and "c" with 60..: a token tells where it is from.
+class MixtureTest : public DataSetTest {
+ protected:
+  DataOptions Mixture(const std::vector<double>& weights) {
+    DataOptions options = Tokens("");
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      std::vector<std::uint16_t> tokens = Counting(i == 1 ? 9 : 25);
+      for (std::uint16_t& token : tokens) token = static_cast<std::uint16_t>(token + 30 * i);
+      const std::string name(1, static_cast<char>('a' + i));
+      options.mixture.push_back({name, WriteTokens(name + ".bin", tokens), weights[i]});
+    }
+    return options;
+  }
+  static std::size_t SourceOf(const std::vector<std::int32_t>& tokens) {
+    return static_cast<std::size_t>(tokens[0] / 30);
+  }
+};
+
+TEST_F(MixtureTest, PositionsAreDrawnByWeightAndEachSourceHasItsOwnPasses) {
+  const DataSet data = OpenData(Mixture({0.7, 0.2, 0.1})).value();
+  EXPECT_EQ(data.train->num_sequences(), 6 + 2 + 6);
+  std::vector<std::vector<std::int32_t>> firsts(3);
+  for (std::int64_t p = 0; p < 120; ++p) {
+    std::vector<std::int32_t> targets;
+    const std::vector<std::int32_t> tokens = ReadOne(*data.train, p, &targets);
+    EXPECT_EQ(targets.back(), tokens.back() + 1);
+    firsts[SourceOf(tokens)].push_back(tokens[0]);
+    const std::vector<PartUse> uses = UseBefore(data, p + 1);
+    const double weights[] = {0.7, 0.2, 0.1};
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(uses[i].sequences, static_cast<std::int64_t>(firsts[i].size()));
+      EXPECT_LT(std::abs(static_cast<double>(uses[i].sequences) -
+                         weights[i] * static_cast<double>(p + 1)),
+                1 + 1e-9);
+    }
+  }
+  const std::vector<PartUse> uses = UseBefore(data, 120);
+  EXPECT_EQ(uses[0].tokens, 84 * 4);
+  EXPECT_EQ(uses[1].passes, 12.0);  // 24 draws of 2 sequences
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto n = static_cast<std::ptrdiff_t>(data.parts[i].num_sequences);
+    ASSERT_LE(2 * n, static_cast<std::ptrdiff_t>(firsts[i].size()));
+    const std::set<std::int32_t> one(firsts[i].begin(), firsts[i].begin() + n);
+    EXPECT_EQ(one.size(), static_cast<std::size_t>(n)) << "every sequence once in a pass";
+    EXPECT_EQ(one, std::set(firsts[i].begin() + n, firsts[i].begin() + 2 * n));
+  }
+}
+
+// However a step is cut for ranks and micro-batches, and wherever one starts to read.
+TEST_F(MixtureTest, EveryWorldSizeDrawsTheSameSequences) {
+  const DataSet data = OpenData(Mixture({3, 1, 2})).value();
+  constexpr std::int64_t kBatch = 29;
+  for (const std::int64_t begin : {0, 29, 1'000'003}) {
+    std::vector<std::int32_t> whole;
+    for (std::int64_t p = begin; p < begin + kBatch; ++p) {
+      for (const std::int32_t token : ReadOne(*data.train, p)) whole.push_back(token);
+    }
+    for (const std::int64_t world : {1, 2, 3, 4, 7}) {
+      std::vector<std::int32_t> joined;
+      for (std::int64_t rank = 0; rank < world; ++rank) {
+        const std::int64_t first = begin + kBatch * rank / world;
+        const std::int64_t last = begin + kBatch * (rank + 1) / world;
+        std::vector<std::int32_t> tokens(static_cast<std::size_t>(4 * (last - first)));
+        std::vector<std::int32_t> targets(tokens.size());
+        ASSERT_TRUE(data.train->Read(first, tokens, targets).ok());
+        joined.insert(joined.end(), tokens.begin(), tokens.end());
+      }
+      EXPECT_EQ(joined, whole) << world << " ranks from " << begin;
+    }
+  }
+}
+
+TEST_F(MixtureTest, ValidationIsTheEndOfEachDrawnByWeightWithoutRepeats) {
+  DataOptions options = Mixture({1, 1, 2});
+  options.mixture[1].path = WriteTokens("b.bin", {30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41});
+  options.validation_fraction = 0.5;
+  const DataSet data = OpenData(options).value();
+  // c's half is 12 tokens, 2 sequences, and comes every other time: the fifth draw would repeat it.
+  ASSERT_EQ(data.validation->num_sequences(), 4);
+  std::set<std::int32_t> seen;
+  for (std::int64_t p = 0; p < 4; ++p) seen.insert(ReadOne(*data.validation, p)[0]);
+  EXPECT_THAT(seen, testing::ElementsAre(13, 36, 73, 77));
+  std::vector<std::int32_t> targets;
+  for (std::int64_t p = 0; p < 40; ++p) {
+    const std::size_t source = SourceOf(ReadOne(*data.train, p, &targets));
+    EXPECT_LT(targets.back(), std::vector<int>({13, 36, 73})[source]);
+  }
+  // Or it is a path of its own.
+  options.validation_fraction = 0;
+  options.validation_path = options.mixture[0].path;
+  EXPECT_EQ(OpenData(options).value().validation->num_sequences(), 6);
+}
+
+TEST_F(MixtureTest, IdentitySeesEverySourceAndItsWeight) {
+  const auto fingerprint = [](const DataOptions& options) {
+    return OpenData(options).value().train->identity().fingerprint;
+  };
+  const DataOptions options = Mixture({3, 1, 2});
+  const std::uint64_t same = fingerprint(options);
+  EXPECT_EQ(fingerprint(options), same);
+  DataOptions named = options;
+  named.mixture[0].name = "other";
+  EXPECT_EQ(fingerprint(named), same);
+  DataOptions heavier = options;
+  heavier.mixture[1].weight = 2;
+  EXPECT_NE(fingerprint(heavier), same);
+  DataOptions swapped = options;
+  std::swap(swapped.mixture[0].path, swapped.mixture[2].path);
+  EXPECT_NE(fingerprint(swapped), same);
+  EXPECT_EQ(OpenData(options).value().train->identity().size_bytes, 2 * (25 + 9 + 25));
+  WriteTokens("c.bin", Counting(25));
+  EXPECT_NE(fingerprint(options), same);
+}
+
+TEST_F(MixtureTest, WhatIsWrongWithASourceIsNamed) {
+  const DataOptions good = Mixture({1, 1, 1});
+  DataOptions options = good;
+  options.mixture[2].path = directory_ + "/none";
+  ExpectError(options, absl::StatusCode::kNotFound, "data.mixture[2].path: stat(");
+  options.mixture[2].path = "";
+  ExpectError(options, absl::StatusCode::kInvalidArgument, "data.mixture[2].path is empty");
+  options = good;
+  options.mixture[1].weight = std::nan("");
+  ExpectError(options, absl::StatusCode::kInvalidArgument, "data.mixture[1].weight is nan");
+  options = good;
+  options.path = good.mixture[0].path;
+  ExpectError(options, absl::StatusCode::kInvalidArgument, "exclude each other");
+  // A tokenizer of 128000 ids beside one of 100.
+  std::vector<std::int32_t> header(256);
+  header[0] = 20240801;
+  header[1] = 7;
+  header[2] = 5;
+  header.insert(header.end(), {1, 2, 3, 4, 5});
+  options = good;
+  options.mixture[1].path = Write(
+      "wide.bin",
+      std::string(reinterpret_cast<const char*>(header.data()), header.size() * sizeof(header[0])));
+  ExpectError(options, absl::StatusCode::kInvalidArgument,
+              "wide.bin has tokens of 4 bytes, " + good.mixture[0].path + " of 2");
+  options.mixture[1].path = WriteTokens("foreign.bin", {1, 2, 3, 4, 100, 5});
+  ExpectError(options, absl::StatusCode::kDataLoss, "data.mixture[1].path: ");
+  ExpectError(options, absl::StatusCode::kDataLoss, "foreign.bin, byte 8: token id 100");
+  options.mixture[1].path = WriteTokens("short.bin", Counting(4));
+  ExpectError(options, absl::StatusCode::kInvalidArgument,
+              "data.mixture[1].path: " + options.mixture[1].path + ": the training split has 4");
+}
+
 DataOptions Synthetic() {
   DataOptions options;
   options.sequence_length = 6;

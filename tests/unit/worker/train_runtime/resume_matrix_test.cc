@@ -24,6 +24,7 @@ class ResumeMatrixTest : public TrainerTest {
     std::vector<double>& losses = whole_[world];
     if (!losses.empty()) return losses;
     v1::TrainingJob job = Job(kSteps);
+    if (mixed_) Mix(&job);
     v1::CheckpointSpec& checkpoint = *job.mutable_spec()->mutable_checkpoint();
     checkpoint.set_dir(DirectoryOf(world));
     checkpoint.set_every_steps(kSaved);
@@ -48,6 +49,7 @@ class ResumeMatrixTest : public TrainerTest {
       for (const int to : worlds) {
         SCOPED_TRACE(absl::StrCat("from ", from, " ranks to ", to));
         v1::TrainingJob job = JobWithCheckpoints(kSteps);
+        if (mixed_) Mix(&job);
         Epoch epoch(job, to);
         epoch.number = 2;
         epoch.resume = saved;
@@ -73,10 +75,16 @@ class ResumeMatrixTest : public TrainerTest {
     }
   }
 
+  bool mixed_ = false;  // several sources drawn by weight
   std::map<int, std::vector<double>> whole_;
 };
 
 TEST_F(ResumeMatrixTest, SomeWorldSizes) { Check({1, 3, 8}); }
+
+TEST_F(ResumeMatrixTest, AMixtureOnSomeWorldSizes) {
+  mixed_ = true;
+  Check({1, 3});
+}
 
 // tests/run_long: 25 pairs.
 TEST_F(ResumeMatrixTest, DISABLED_AllWorldSizes) { Check({1, 2, 3, 4, 8}); }

@@ -228,6 +228,24 @@ class TrainerTest : public testing::Test {
     spec.mutable_limits()->set_max_steps(steps);
     return job;
   }
+  // Its text and another, 7 to 3.
+  void Mix(v1::TrainingJob* job) const {
+    v1::DataSpec& data = *job->mutable_spec()->mutable_data();
+    const std::string path = directory_ + "/numbers";
+    if (!std::filesystem::exists(path)) {
+      std::ofstream text(path);
+      for (int i = 0; i < 100; ++i) text << i * 104729 % 10007 << " ";
+    }
+    const auto add = [&](const std::string& name, const std::string& of, double weight) {
+      v1::DataMixture& part = *data.add_mixture();
+      part.set_name(name);
+      part.set_path(of);
+      part.set_weight(weight);
+    };
+    add("words", data.path(), 0.7);
+    add("numbers", path, 0.3);
+    data.clear_path();
+  }
   v1::TrainingJob JobWithCheckpoints(std::int64_t steps) {
     v1::TrainingJob job = Job(steps);
     job.mutable_spec()->mutable_checkpoint()->set_dir(directory_ + "/checkpoints");

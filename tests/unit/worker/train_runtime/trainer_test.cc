@@ -140,6 +140,31 @@ TEST_F(TrainerTest, MissingDataIsADataFailureBeforeAnybodyJoins) {
   EXPECT_THAT(epoch.links[0]->Failure().message(), HasSubstr("/none"));
 }
 
+// Losses are equal only where all draw the same sequences in the same order.
+TEST_F(TrainerTest, AMixtureIsTheSameOnEveryWorldSize) {
+  std::vector<double> of_one;
+  for (const int world : {1, 2, 3, 4, 7}) {
+    v1::TrainingJob job = Job(6);
+    Mix(&job);
+    Epoch epoch(job, world);
+    epoch.Run();
+    ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+    const std::vector<double> losses = epoch.links[0]->Losses();
+    ASSERT_EQ(losses.size(), 6U);
+    if (of_one.empty()) of_one = losses;
+    // Sums in another order round differently.
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(losses[i], of_one[i], 1e-5) << world;
+    const v1::JobResult& result = epoch.done().result();
+    ASSERT_EQ(result.data_sources_size(), 2);
+    EXPECT_EQ(result.data_sources(0).name(), "words");
+    EXPECT_EQ(result.data_sources(0).sequences(), 21);  // of 30
+    EXPECT_EQ(result.data_sources(0).tokens(), 21 * 16);
+    EXPECT_EQ(result.data_sources(1).tokens(), 9 * 16);
+    EXPECT_GT(result.data_sources(1).passes(), result.data_sources(0).passes());
+    EXPECT_TRUE(result.has_validation_loss());
+  }
+}
+
 TEST_F(TrainerTest, AnExplodingLossStopsTheJobInWords) {
   v1::TrainingJob job = Job(50);
   job.mutable_spec()->mutable_optimizer()->set_lr(1e30);

@@ -1,0 +1,52 @@
+#ifndef FSDPCTL_WORKER_DATA_CORPUS_H_
+#define FSDPCTL_WORKER_DATA_CORPUS_H_
+
+// What is behind one path of a job: its files as one run of tokens, proven at start.
+//
+// Thread rule: stateless.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/data/byte_stream.h"
+#include "worker/data/content_hash.h"
+
+namespace fsdp {
+
+enum class SourceKind : std::uint8_t {
+  kSynthetic,  // uniform random tokens; has no validation split
+  kTokens,     // little-endian ids, raw or with llm.c's header (token_format.h)
+  kText,       // every byte is a token
+};
+
+struct CorpusOptions {
+  SourceKind source = SourceKind::kTokens;  // not synthetic
+  std::string path;
+  std::string field;  // that names the path: "data.path"
+  int raw_token_bytes = 2;
+  std::int64_t vocab_size = 0;  // of the model
+};
+
+struct Corpus {
+  std::shared_ptr<const ByteStream> stream;
+  int token_bytes = 1;  // 1, 2 or 4
+
+  [[nodiscard]] std::int64_t num_tokens() const { return stream->size_bytes() / token_bytes; }
+};
+
+// Every error begins with options.field.
+//   NOT_FOUND, PERMISSION_DENIED  the file
+//   INVALID_ARGUMENT   it is empty; a file's size is no multiple of a token's; ReadTokenLayout
+//                      refuses it, or files differ in their tokens' width
+absl::StatusOr<Corpus> OpenCorpus(const CorpusOptions& options);
+
+// Reads all of it once: every id is checked, `hash` takes every byte. About a second per 3 GB of
+// cached file.
+//   DATA_LOSS  an id is not below vocab_size: names file, byte and value
+absl::Status ScanCorpus(const CorpusOptions& options, const Corpus& corpus, ContentHash* hash);
+
+}  // namespace fsdp
+
+#endif  // FSDPCTL_WORKER_DATA_CORPUS_H_
