@@ -1,15 +1,12 @@
 #include "worker/data/byte_stream.h"
 
 #include <fcntl.h>
-#include <glob.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,49 +19,13 @@ std::int64_t ModifiedNs(const struct stat& info) {
   return static_cast<std::int64_t>(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
-absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& path) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
-       it.increment(error)) {
-    const bool hidden = it->path().filename().string().front() == '.';
-    if (!hidden && it->is_regular_file(error)) paths.push_back(it->path().string());
-  }
-  if (error) return ErrnoToStatus(error.value(), absl::StrCat("opendir(", path, ")"));
-  if (paths.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("the folder ", path, " holds no files"));
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
-absl::StatusOr<std::vector<std::string>> Expand(const std::string& path) {
-  struct stat info{};
-  if (::stat(path.c_str(), &info) == 0) {
-    if (S_ISDIR(info.st_mode)) return FilesOfFolder(path);
-    return std::vector<std::string>{path};
-  }
-  const int error = errno;
-  if (path.find_first_of("*?[") != std::string::npos) {
-    glob_t found{};
-    std::vector<std::string> paths;
-    if (::glob(path.c_str(), 0, nullptr, &found) == 0) {
-      paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);  // sorted by glob
-    }
-    ::globfree(&found);
-    if (!paths.empty()) return paths;
-    return absl::NotFoundError(absl::StrCat("no file matches ", path));
-  }
-  return ErrnoToStatus(error, absl::StrCat("stat(", path, ")"));
-}
-
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ByteStream>> ByteStream::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> paths, Expand(path));
+absl::StatusOr<std::shared_ptr<ByteStream>> ByteStream::Open(
+    const std::string& path, const std::vector<std::string>& files) {
   std::shared_ptr<ByteStream> stream(new ByteStream);
   stream->path_ = path;
-  for (const std::string& file : paths) RETURN_IF_ERROR(stream->AddFile(file));
+  for (const std::string& file : files) RETURN_IF_ERROR(stream->AddFile(file));
   return stream;
 }
 

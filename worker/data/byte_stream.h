@@ -30,10 +30,11 @@ class ByteStream {
     std::int64_t modified_ns = 0;
   };
 
-  // `path`: a file; a folder (its files whose names do not start with a dot, by name); or a glob.
-  //   NOT_FOUND          nothing there; PERMISSION_DENIED as the system says
-  //   INVALID_ARGUMENT   not a regular file, or a folder without files
-  static absl::StatusOr<std::shared_ptr<ByteStream>> Open(const std::string& path);
+  // `path` is what the job calls them.
+  //   NOT_FOUND, PERMISSION_DENIED  as the system says
+  //   INVALID_ARGUMENT   not a regular file
+  static absl::StatusOr<std::shared_ptr<ByteStream>> Open(const std::string& path,
+                                                          const std::vector<std::string>& files);
   ~ByteStream();
   ByteStream(const ByteStream&) = delete;
   ByteStream& operator=(const ByteStream&) = delete;

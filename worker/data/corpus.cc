@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
+#include "worker/data/data_files.h"
+#include "worker/data/megatron_index.h"
 #include "worker/data/token_format.h"
 
 namespace fsdp {
@@ -31,24 +33,37 @@ absl::Status CheckSizes(const ByteStream& stream, std::int64_t token_bytes) {
   return absl::OkStatus();
 }
 
-// Skips headers; the width of a token, the same in all files.
-absl::StatusOr<int> SkipHeaders(const CorpusOptions& options, ByteStream& stream) {
-  if (options.source == SourceKind::kText) return 1;
-  std::vector<std::int64_t> header_bytes;
-  int token_bytes = 0;
-  for (const ByteStream::File& file : stream.files()) {
-    ASSIGN_OR_RETURN(const TokenLayout layout,
-                     ReadTokenLayout(stream, file, options.raw_token_bytes));
-    if (token_bytes != 0 && layout.token_bytes != token_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s has tokens of %d bytes, %s of %d: a path must name files of one kind",
-                          file.path, layout.token_bytes, stream.files().front().path, token_bytes));
+// What tells tokens from headers in each file; `index_hash` takes Megatron's indices.
+absl::StatusOr<std::vector<TokenLayout>> ReadLayouts(const CorpusOptions& options,
+                                                     const std::vector<DataFile>& files,
+                                                     const ByteStream& stream,
+                                                     ContentHash* index_hash) {
+  std::vector<TokenLayout> layouts;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    TokenLayout layout;
+    if (files[i].index.empty()) {
+      ASSIGN_OR_RETURN(layout, ReadTokenLayout(stream, stream.files()[i], options.raw_token_bytes));
+    } else {
+      ASSIGN_OR_RETURN(const MegatronIndex index,
+                       ReadMegatronIndex(files[i].index, stream.files()[i].size_bytes,
+                                         /*want_documents=*/false, index_hash));
+      layout.token_bytes = index.token_bytes;
     }
-    token_bytes = layout.token_bytes;
-    header_bytes.push_back(layout.header_bytes);
+    if (i > 0 && layout.token_bytes != layouts[0].token_bytes) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s has tokens of %d bytes, %s of %d: a path must name files of one kind", files[i].path,
+          layout.token_bytes, files[0].path, layouts[0].token_bytes));
+    }
+    layouts.push_back(layout);
   }
-  stream.SkipHeaders(header_bytes);
-  return token_bytes;
+  return layouts;
+}
+
+std::vector<std::int64_t> HeaderBytes(const std::vector<TokenLayout>& layouts) {
+  std::vector<std::int64_t> header_bytes;
+  header_bytes.reserve(layouts.size());
+  for (const TokenLayout& layout : layouts) header_bytes.push_back(layout.header_bytes);
+  return header_bytes;
 }
 
 template <typename Token>
@@ -89,10 +104,28 @@ absl::Status Scan(const ByteStream& stream, int token_bytes, std::int64_t vocab_
 }
 
 absl::StatusOr<Corpus> Open(const CorpusOptions& options) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<ByteStream> stream, ByteStream::Open(options.path));
-  ASSIGN_OR_RETURN(const int token_bytes, SkipHeaders(options, *stream));
-  RETURN_IF_ERROR(CheckSizes(*stream, token_bytes));
-  return Corpus{stream, token_bytes};
+  const bool tokens = options.source == SourceKind::kTokens;
+  ASSIGN_OR_RETURN(const std::vector<DataFile> files,
+                   FindDataFiles(options.path, tokens ? FilesOf::kTokens : FilesOf::kText));
+  std::vector<std::string> paths;
+  bool indexed = false;
+  for (const DataFile& file : files) {
+    paths.push_back(file.path);
+    indexed = indexed || !file.index.empty();
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<ByteStream> stream, ByteStream::Open(options.path, paths));
+  Corpus corpus;
+  corpus.stream = stream;
+  if (tokens) {
+    ContentHash index_hash;
+    ASSIGN_OR_RETURN(const std::vector<TokenLayout> layouts,
+                     ReadLayouts(options, files, *stream, &index_hash));
+    corpus.token_bytes = layouts.front().token_bytes;
+    if (indexed) corpus.index_hash = index_hash.Finish();
+    stream->SkipHeaders(HeaderBytes(layouts));
+  }
+  RETURN_IF_ERROR(CheckSizes(*stream, corpus.token_bytes));
+  return corpus;
 }
 
 }  // namespace
@@ -104,6 +137,7 @@ absl::StatusOr<Corpus> OpenCorpus(const CorpusOptions& options) {
 }
 
 absl::Status ScanCorpus(const CorpusOptions& options, const Corpus& corpus, ContentHash* hash) {
+  if (corpus.index_hash.has_value()) hash->AddNumber(*corpus.index_hash);
   return Annotate(Scan(*corpus.stream, corpus.token_bytes, options.vocab_size, hash),
                   options.field);
 }

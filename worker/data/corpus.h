@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,7 +18,7 @@ namespace fsdp {
 
 enum class SourceKind : std::uint8_t {
   kSynthetic,  // uniform random tokens; has no validation split
-  kTokens,     // little-endian ids, raw or with llm.c's header (token_format.h)
+  kTokens,     // little-endian ids: raw, with llm.c's header (token_format.h), Megatron pairs
   kText,       // every byte is a token
 };
 
@@ -31,18 +32,20 @@ struct CorpusOptions {
 
 struct Corpus {
   std::shared_ptr<const ByteStream> stream;
-  int token_bytes = 1;  // 1, 2 or 4
+  int token_bytes = 1;                      // 1, 2 or 4
+  std::optional<std::uint64_t> index_hash;  // of Megatron's indices, if there are any
 
   [[nodiscard]] std::int64_t num_tokens() const { return stream->size_bytes() / token_bytes; }
 };
 
 // Every error begins with options.field.
-//   NOT_FOUND, PERMISSION_DENIED  the file
-//   INVALID_ARGUMENT   it is empty; a file's size is no multiple of a token's; ReadTokenLayout
-//                      refuses it, or files differ in their tokens' width
+//   NOT_FOUND, PERMISSION_DENIED  the file, or half of a Megatron pair
+//   INVALID_ARGUMENT   it is empty; a file's size is no multiple of a token's; ReadTokenLayout or
+//                      ReadMegatronIndex refuses it, or files differ in their tokens' width
 absl::StatusOr<Corpus> OpenCorpus(const CorpusOptions& options);
 
-// Reads all of it once: every id is checked, `hash` takes every byte. About a second per 3 GB of
+// Reads all of it once: every id is checked, `hash` takes every byte (of the index
+// too). About a second per 3 GB of
 // cached file.
 //   DATA_LOSS  an id is not below vocab_size: names file, byte and value
 absl::Status ScanCorpus(const CorpusOptions& options, const Corpus& corpus, ContentHash* hash);

@@ -59,8 +59,8 @@ absl::StatusOr<TokenLayout> ReadTokenLayout(const ByteStream& stream, const Byte
   if (count >= kMegatronIndexMagic.size() &&
       std::memcmp(begin.data(), kMegatronIndexMagic.data(), kMegatronIndexMagic.size()) == 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s is a Megatron index, which holds no tokens: let data.path name the .bin beside it "
-        "(\"*.bin\" in a folder that has both); its ids are read as data.tokenDtype says",
+        "%s is a Megatron index, which holds no tokens: it is found beside its .bin by the ending "
+        ".idx; rename it",
         file.path));
   }
   Header header;

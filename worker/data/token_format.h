@@ -3,10 +3,10 @@
 
 // How a token file is laid out, told from its first bytes. All numbers are little-endian.
 //
-//   raw       ids of the width that the job names, from byte 0 (also Megatron's .bin)
+//   raw       ids of the width that the job names, from byte 0
 //   llm.c     256 x int32: magic, version, number of tokens, zeros; then the ids. Magic 20240520
 //             with version 1: uint16; magic 20240801 with version 7: uint32
-//   Megatron  .idx ("MMIDIDX"): no tokens, refused
+// A Megatron pair is told from its names (data_files.h); an index under another name is refused.
 //
 // Thread rule: stateless.
 

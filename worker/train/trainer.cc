@@ -135,7 +135,7 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   checkpoints_ = std::make_unique<CheckpointManager>(setup_, *engine_, device_, *exchange_, link_,
                                                      checkpoint_options);
   ASSIGN_OR_RETURN(at_, checkpoints_->Restore());
-  LogDataSources();
+  if (at_.position > 0) LogDataSources();
   memory_peak_bytes_.assign(static_cast<std::size_t>(setup_.world_size()), memory_in_use_bytes());
   const auto share = setup_.plan.split.Share(setup_.rank());
   const auto elements = static_cast<std::size_t>(share.count * setup_.plan.input.sequence_length);

@@ -123,7 +123,7 @@ TEST_F(TokenFormatTest, ADamagedHeaderIsNamed) {
 
 TEST_F(TokenFormatTest, AMegatronIndexIsNoTokens) {
   const std::string index = std::string("MMIDIDX\0\0", 9) + std::string(500, '\1');
-  ExpectRefused(Write("text_document.idx", index), {"Megatron index", "the .bin beside it"});
+  ExpectRefused(Write("text_document", index), {"Megatron index", "by the ending .idx"});
 }
 
 TEST_F(TokenFormatTest, AnIdOutsideTheVocabularyIsFoundBehindTheHeader) {
