@@ -131,6 +131,11 @@ void CheckModelAndData(const ModelConfig& model, const v1::JobSpec& spec, Findin
                     absl::StrCat("bytes of text need at least ", kBytesVocabulary),
                     {absl::StrCat(model.vocab_size), "", absl::StrCat(kBytesVocabulary)});
   }
+  if (data.has_document_separator() && data.document_separator() >= model.vocab_size) {
+    findings->Error(
+        "spec.data.documentSeparator", "is not a token of the model",
+        {absl::StrCat(data.document_separator()), absl::StrCat("0..", model.vocab_size - 1), ""});
+  }
   const bool is_next_token = data.targets() == v1::TARGET_KIND_NEXT_TOKEN;
   if (!model.causal && is_next_token) {
     const bool synthetic = data.source() == v1::DATA_SOURCE_SYNTHETIC;
@@ -211,6 +216,22 @@ void CheckMixture(const v1::DataSpec& data, Findings* findings) {
                       absl::StrCat("is that of mixture[", first, "] too"),
                       {absl::StrCat("\"", Shorten(names[at]), "\""), "a name of its own", ""});
     }
+  }
+}
+
+void CheckDocuments(const v1::DataSpec& data, Findings* findings) {
+  if (data.source() == v1::DATA_SOURCE_SYNTHETIC && data.mask_document_ends()) {
+    findings->Error("spec.data.maskDocumentEnds", "synthetic data has no documents; remove it",
+                    {"true", "", ""});
+  }
+  if (!data.has_document_separator()) return;
+  const Findings::Detail value = {absl::StrCat(data.document_separator()), "", ""};
+  if (data.source() == v1::DATA_SOURCE_TEXT) {
+    findings->Error("spec.data.documentSeparator", "each file of text is a document; remove it",
+                    value);
+  } else if (!data.mask_document_ends()) {
+    findings->Error("spec.data.documentSeparator", "is for maskDocumentEnds: true; give both",
+                    value);
   }
 }
 
@@ -344,6 +365,7 @@ void CheckData(const v1::TrainingJob& job, Findings* findings) {
                     "is required, unless mixture is given or source is synthetic");
   }
   CheckMixture(data, findings);
+  CheckDocuments(data, findings);
   if (synthetic && !data.path().empty()) {
     findings->Error("spec.data.path", "synthetic data is not read from a path; remove it",
                     {absl::StrCat("\"", Shorten(data.path()), "\""), "", ""});

@@ -110,6 +110,11 @@ constexpr auto kRules = std::to_array<FieldRule>({
      .max_size = 64,
      .not_in_release = "use validationPath or validationFraction"},
     {.path = "spec.data.evaluationSets[].weight", .min = 0, .max = 1e9},
+    {.path = "spec.data.maskDocumentEnds", .default_value = "false"},
+    {.path = "spec.data.documentSeparator",
+     .min = 0,
+     .max = (1 << 24) - 1,
+     .default_note = "none; documents are known from an index only"},
 
     {.path = "spec.train", .required = true},
     {.path = "spec.train.globalBatch", .min = 1, .max = kMaxSequences},

@@ -17,6 +17,9 @@
 
 namespace fsdp {
 
+// The target of a token that has none: what the loss leaves out (kIgnoreTarget of device/ops.h).
+inline constexpr std::int32_t kNoTarget = -100;
+
 // What every rank must see alike before an epoch commits.
 struct DataIdentity {
   std::string path;  // empty for synthetic data
@@ -34,7 +37,7 @@ class BatchSource {
   virtual ~BatchSource() = default;
 
   // Writes sequences [position, position + n) where n = tokens.size() / sequence_length(): their
-  // inputs to `tokens` and their targets (kIgnoreTarget = -100 where there is none) to `targets`,
+  // inputs to `tokens` and their targets (kNoTarget where there is none) to `targets`,
   // both [n, S].
   //   DATA_LOSS  the file changed or became unreadable since it was opened; names path and offset
   virtual absl::Status Read(std::int64_t position, std::span<std::int32_t> tokens,

@@ -33,29 +33,50 @@ absl::Status CheckSizes(const ByteStream& stream, std::int64_t token_bytes) {
   return absl::OkStatus();
 }
 
-// What tells tokens from headers in each file; `index_hash` takes Megatron's indices.
+absl::Status CheckDocumentsKnown(const CorpusOptions& options, const DataFile& file) {
+  if (!options.want_documents || options.separator.has_value() || !file.index.empty()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      file.path,
+      ": nothing tells where its documents begin, which data.maskDocumentEnds needs: "
+      "give data.documentSeparator, the token that ends a document, or a Megatron .idx"));
+}
+
+// What is behind the files' names: of each what tells tokens from headers, and their indices.
 absl::StatusOr<std::vector<TokenLayout>> ReadLayouts(const CorpusOptions& options,
                                                      const std::vector<DataFile>& files,
-                                                     const ByteStream& stream,
-                                                     ContentHash* index_hash) {
+                                                     Corpus* corpus) {
+  const ByteStream& stream = *corpus->stream;
   std::vector<TokenLayout> layouts;
+  ContentHash index_hash;
+  std::int64_t first_token = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
+    RETURN_IF_ERROR(CheckDocumentsKnown(options, files[i]));
+    const std::int64_t file_bytes = stream.files()[i].size_bytes;
     TokenLayout layout;
     if (files[i].index.empty()) {
       ASSIGN_OR_RETURN(layout, ReadTokenLayout(stream, stream.files()[i], options.raw_token_bytes));
     } else {
-      ASSIGN_OR_RETURN(const MegatronIndex index,
-                       ReadMegatronIndex(files[i].index, stream.files()[i].size_bytes,
-                                         /*want_documents=*/false, index_hash));
+      ASSIGN_OR_RETURN(
+          const MegatronIndex index,
+          ReadMegatronIndex(files[i].index, file_bytes, options.want_documents, &index_hash));
       layout.token_bytes = index.token_bytes;
+      corpus->index_hash = 0;
+      for (const std::int64_t start : index.document_starts) {
+        corpus->document_starts->push_back(first_token + start);
+      }
     }
     if (i > 0 && layout.token_bytes != layouts[0].token_bytes) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s has tokens of %d bytes, %s of %d: a path must name files of one kind", files[i].path,
           layout.token_bytes, files[0].path, layouts[0].token_bytes));
     }
+    first_token += (file_bytes - layout.header_bytes) / layout.token_bytes;
+    corpus->has_index.push_back(!files[i].index.empty());
     layouts.push_back(layout);
   }
+  if (corpus->index_hash.has_value()) corpus->index_hash = index_hash.Finish();
   return layouts;
 }
 
@@ -66,40 +87,81 @@ std::vector<std::int64_t> HeaderBytes(const std::vector<TokenLayout>& layouts) {
   return header_bytes;
 }
 
+// What one walk over the bytes is for.
+struct Scan {
+  const CorpusOptions& options;
+  Corpus& corpus;
+  ContentHash& hash;
+  bool found_separator = false;
+};
+
+// Checks the ids of a piece of a file; tokens behind a `separator` (-1: none) begin documents.
 template <typename Token>
-absl::Status CheckIds(const ByteStream& stream, std::int64_t offset,
-                      std::span<const std::byte> bytes, std::int64_t vocab_size) {
+absl::Status ScanIds(std::int64_t offset, std::span<const std::byte> bytes, std::int64_t separator,
+                     Scan* scan) {
+  const auto vocab_size = static_cast<std::uint64_t>(scan->options.vocab_size);
+  const std::int64_t first_token = offset / static_cast<std::int64_t>(sizeof(Token));
   const std::size_t count = bytes.size() / sizeof(Token);
   for (std::size_t i = 0; i < count; ++i) {
     Token token;
     std::memcpy(&token, bytes.data() + i * sizeof(Token), sizeof(Token));
-    if (token >= static_cast<std::uint64_t>(vocab_size)) {
+    if (token >= vocab_size) {
       return absl::DataLossError(absl::StrFormat(
           "%s: token id %d is not below model.vocabSize %d: the file was made with another "
           "tokenizer, or data.tokenDtype is wrong, or it is not a token file",
-          stream.Describe(offset + static_cast<std::int64_t>(i * sizeof(Token))), token,
-          vocab_size));
+          scan->corpus.stream->Describe(offset + static_cast<std::int64_t>(i * sizeof(Token))),
+          token, vocab_size));
+    }
+    if (std::int64_t{token} == separator) {
+      scan->found_separator = true;
+      scan->corpus.document_starts->push_back(first_token + static_cast<std::int64_t>(i) + 1);
     }
   }
   return absl::OkStatus();
 }
 
-// One walk over the bytes: every id is checked, `hash` takes everything.
-absl::Status Scan(const ByteStream& stream, int token_bytes, std::int64_t vocab_size,
-                  ContentHash* hash) {
-  std::vector<std::byte> chunk(kScanBytes);
-  for (std::int64_t offset = 0; offset < stream.size_bytes();) {
-    const auto count =
-        static_cast<std::size_t>(std::min<std::int64_t>(kScanBytes, stream.size_bytes() - offset));
-    const std::span<std::byte> bytes = std::span(chunk).first(count);
-    RETURN_IF_ERROR(stream.ReadAt(offset, bytes));
-    if (token_bytes == 2)
-      RETURN_IF_ERROR(CheckIds<std::uint16_t>(stream, offset, bytes, vocab_size));
-    if (token_bytes == 4)
-      RETURN_IF_ERROR(CheckIds<std::uint32_t>(stream, offset, bytes, vocab_size));
-    hash->Add(bytes);
-    offset += static_cast<std::int64_t>(count);
+absl::Status ScanFile(std::size_t index, std::span<std::byte> chunk, Scan* scan) {
+  const ByteStream& stream = *scan->corpus.stream;
+  const ByteStream::File& file = stream.files()[index];
+  const int token_bytes = scan->corpus.token_bytes;
+  const bool text = scan->options.source == SourceKind::kText;
+  std::int64_t separator = -1;
+  if (scan->options.want_documents && (text || !scan->corpus.has_index[index])) {
+    if (!text) separator = scan->options.separator.value_or(-1);
+    // A document may go on in the next shard, but not behind the end of a pair.
+    if (text || index == 0 || scan->corpus.has_index[index - 1]) {
+      scan->corpus.document_starts->push_back(file.begin / token_bytes);
+    }
   }
+  const std::int64_t end = file.begin + file.size_bytes;
+  for (std::int64_t offset = file.begin; offset < end;) {
+    const auto count =
+        std::min<std::int64_t>(static_cast<std::int64_t>(chunk.size()), end - offset);
+    const std::span<std::byte> bytes = chunk.first(static_cast<std::size_t>(count));
+    RETURN_IF_ERROR(stream.ReadAt(offset, bytes));
+    if (token_bytes == 2) RETURN_IF_ERROR(ScanIds<std::uint16_t>(offset, bytes, separator, scan));
+    if (token_bytes == 4) RETURN_IF_ERROR(ScanIds<std::uint32_t>(offset, bytes, separator, scan));
+    scan->hash.Add(bytes);
+    offset += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScanFiles(Scan* scan) {
+  Corpus& corpus = scan->corpus;
+  if (corpus.index_hash.has_value()) scan->hash.AddNumber(*corpus.index_hash);
+  std::vector<std::byte> chunk(kScanBytes);
+  for (std::size_t i = 0; i < corpus.stream->files().size(); ++i) {
+    RETURN_IF_ERROR(ScanFile(i, chunk, scan));
+  }
+  const bool without_index =
+      std::find(corpus.has_index.begin(), corpus.has_index.end(), false) != corpus.has_index.end();
+  if (scan->options.want_documents && without_index && !scan->found_separator) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        corpus.stream->path(), ": data.documentSeparator ", scan->options.separator.value_or(0),
+        " is nowhere in it; give the token that ends its documents"));
+  }
+  std::sort(corpus.document_starts->begin(), corpus.document_starts->end());
   return absl::OkStatus();
 }
 
@@ -108,20 +170,14 @@ absl::StatusOr<Corpus> Open(const CorpusOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<DataFile> files,
                    FindDataFiles(options.path, tokens ? FilesOf::kTokens : FilesOf::kText));
   std::vector<std::string> paths;
-  bool indexed = false;
-  for (const DataFile& file : files) {
-    paths.push_back(file.path);
-    indexed = indexed || !file.index.empty();
-  }
+  paths.reserve(files.size());
+  for (const DataFile& file : files) paths.push_back(file.path);
   ASSIGN_OR_RETURN(const std::shared_ptr<ByteStream> stream, ByteStream::Open(options.path, paths));
   Corpus corpus;
   corpus.stream = stream;
   if (tokens) {
-    ContentHash index_hash;
-    ASSIGN_OR_RETURN(const std::vector<TokenLayout> layouts,
-                     ReadLayouts(options, files, *stream, &index_hash));
+    ASSIGN_OR_RETURN(const std::vector<TokenLayout> layouts, ReadLayouts(options, files, &corpus));
     corpus.token_bytes = layouts.front().token_bytes;
-    if (indexed) corpus.index_hash = index_hash.Finish();
     stream->SkipHeaders(HeaderBytes(layouts));
   }
   RETURN_IF_ERROR(CheckSizes(*stream, corpus.token_bytes));
@@ -136,10 +192,9 @@ absl::StatusOr<Corpus> OpenCorpus(const CorpusOptions& options) {
   return corpus;
 }
 
-absl::Status ScanCorpus(const CorpusOptions& options, const Corpus& corpus, ContentHash* hash) {
-  if (corpus.index_hash.has_value()) hash->AddNumber(*corpus.index_hash);
-  return Annotate(Scan(*corpus.stream, corpus.token_bytes, options.vocab_size, hash),
-                  options.field);
+absl::Status ScanCorpus(const CorpusOptions& options, Corpus* corpus, ContentHash* hash) {
+  Scan scan{options, *corpus, *hash};
+  return Annotate(ScanFiles(&scan), options.field);
 }
 
 }  // namespace fsdp

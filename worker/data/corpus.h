@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/data/byte_stream.h"
@@ -28,12 +29,21 @@ struct CorpusOptions {
   std::string field;  // that names the path: "data.path"
   int raw_token_bytes = 2;
   std::int64_t vocab_size = 0;  // of the model
+  // Where documents begin. Of text each file is one, of a Megatron pair the index says it; in other
+  // token files a document ends with `separator`.
+  bool want_documents = false;
+  std::optional<std::int64_t> separator;
 };
 
 struct Corpus {
   std::shared_ptr<const ByteStream> stream;
   int token_bytes = 1;                      // 1, 2 or 4
   std::optional<std::uint64_t> index_hash;  // of Megatron's indices, if there are any
+  std::vector<bool> has_index;              // of each file
+  // Tokens of the stream that documents begin with, ascending; complete after ScanCorpus. 8 bytes
+  // a document, if wanted.
+  std::shared_ptr<std::vector<std::int64_t>> document_starts =
+      std::make_shared<std::vector<std::int64_t>>();
 
   [[nodiscard]] std::int64_t num_tokens() const { return stream->size_bytes() / token_bytes; }
 };
@@ -41,14 +51,16 @@ struct Corpus {
 // Every error begins with options.field.
 //   NOT_FOUND, PERMISSION_DENIED  the file, or half of a Megatron pair
 //   INVALID_ARGUMENT   it is empty; a file's size is no multiple of a token's; ReadTokenLayout or
-//                      ReadMegatronIndex refuses it, or files differ in their tokens' width
+//                      ReadMegatronIndex refuses it, or files differ in their tokens' width;
+//                      nothing tells where the documents that are wanted begin
 absl::StatusOr<Corpus> OpenCorpus(const CorpusOptions& options);
 
 // Reads all of it once: every id is checked, `hash` takes every byte (of the index
 // too). About a second per 3 GB of
 // cached file.
-//   DATA_LOSS  an id is not below vocab_size: names file, byte and value
-absl::Status ScanCorpus(const CorpusOptions& options, const Corpus& corpus, ContentHash* hash);
+//   DATA_LOSS         an id is not below vocab_size: names file, byte and value
+//   INVALID_ARGUMENT  the separator is nowhere
+absl::Status ScanCorpus(const CorpusOptions& options, Corpus* corpus, ContentHash* hash);
 
 }  // namespace fsdp
 

@@ -91,6 +91,8 @@ std::vector<CorpusOptions> TrainingPaths(const DataOptions& options) {
   corpus.field = "data.path";
   corpus.raw_token_bytes = options.token_bytes;
   corpus.vocab_size = options.vocab_size;
+  corpus.want_documents = options.mask_document_ends;
+  corpus.separator = options.document_separator;
   if (options.mixture.empty()) return {corpus};
   std::vector<CorpusOptions> paths;
   for (std::size_t i = 0; i < options.mixture.size(); ++i) {
@@ -138,12 +140,15 @@ absl::Status Prove(const DataOptions& options, ProvenData* data) {
   hash.AddNumber(static_cast<std::uint64_t>(options.sequence_length));
   hash.AddNumber(std::bit_cast<std::uint64_t>(options.validation_fraction));
   hash.AddNumber(options.shuffle ? options.seed + 1 : 0);
+  if (options.mask_document_ends) {
+    hash.AddNumber(static_cast<std::uint64_t>(options.document_separator.value_or(-1)));
+  }
   if (data->cycle == nullptr) {
-    RETURN_IF_ERROR(ScanCorpus(data->paths.front(), data->corpora.front(), &hash));
+    RETURN_IF_ERROR(ScanCorpus(data->paths.front(), &data->corpora.front(), &hash));
   } else {
     for (std::size_t i = 0; i < data->corpora.size(); ++i) {
       ContentHash own;
-      RETURN_IF_ERROR(ScanCorpus(data->paths[i], data->corpora[i], &own));
+      RETURN_IF_ERROR(ScanCorpus(data->paths[i], &data->corpora[i], &own));
       data->fingerprints.push_back(own.Finish());
       hash.AddNumber(static_cast<std::uint64_t>(data->cycle->count(i)));
       hash.AddNumber(data->fingerprints.back());
@@ -152,7 +157,7 @@ absl::Status Prove(const DataOptions& options, ProvenData* data) {
   if (!options.validation_path.empty()) {
     const CorpusOptions path = ValidationPath(options);
     ASSIGN_OR_RETURN(data->validation, OpenCorpus(path));
-    RETURN_IF_ERROR(ScanCorpus(path, *data->validation, &hash));
+    RETURN_IF_ERROR(ScanCorpus(path, &*data->validation, &hash));
   }
   data->fingerprint = hash.Finish();
   return absl::OkStatus();
@@ -186,6 +191,7 @@ StreamSourceOptions WholePath(const DataOptions& options, const Corpus& corpus,
   whole.num_tokens = corpus.num_tokens();
   whole.sequence_length = options.sequence_length;
   whole.vocab_size = options.source == SourceKind::kText ? kByteVocabulary : options.vocab_size;
+  if (options.mask_document_ends) whole.not_targets = corpus.document_starts;
   whole.identity = {corpus.stream->path(), corpus.stream->size_bytes(), fingerprint};
   return whole;
 }

@@ -51,8 +51,11 @@ struct DataOptions {
   std::string validation_path;       // instead of the fraction
   bool shuffle = true;               // training only; validation is read in order
   TargetRule targets = TargetRule::kNextToken;
-  std::int64_t vocab_size = 0;  // of the model: ids must be below
-  std::uint64_t seed = 0;       // of the order, and of synthetic tokens
+  // The first token of a document is no target: the last of another stands before it.
+  bool mask_document_ends = false;
+  std::optional<std::int64_t> document_separator;  // of token files without an index
+  std::int64_t vocab_size = 0;                     // of the model: ids must be below
+  std::uint64_t seed = 0;                          // of the order, and of synthetic tokens
 };
 
 // One of the paths that are trained on.

@@ -41,6 +41,17 @@ absl::Status StreamSource::ReadTokens(std::int64_t first, std::span<std::uint32_
   return absl::OkStatus();
 }
 
+void StreamSource::MaskTargets(std::int64_t first, std::span<std::int32_t> targets) const {
+  if (options_.not_targets == nullptr) return;
+  const std::vector<std::int64_t>& masked = *options_.not_targets;
+  const std::int64_t begin = options_.first_token + first + 1;  // the target of the first token
+  const std::int64_t end = begin + options_.sequence_length;
+  for (auto it = std::lower_bound(masked.begin(), masked.end(), begin);
+       it != masked.end() && *it < end; ++it) {
+    targets[static_cast<std::size_t>(*it - begin)] = kNoTarget;
+  }
+}
+
 absl::Status StreamSource::Read(std::int64_t position, std::span<std::int32_t> tokens,
                                 std::span<std::int32_t> targets) {
   const auto length = static_cast<std::size_t>(options_.sequence_length);
@@ -48,11 +59,13 @@ absl::Status StreamSource::Read(std::int64_t position, std::span<std::int32_t> t
   RETURN_IF_ERROR(options_.stream->CheckUnchanged());
   std::vector<std::uint32_t> sequence(length + 1);
   for (std::size_t begin = 0; begin < tokens.size(); begin += length, ++position) {
-    RETURN_IF_ERROR(ReadTokens(SequenceAt(position) * options_.sequence_length, sequence));
+    const std::int64_t first = SequenceAt(position) * options_.sequence_length;
+    RETURN_IF_ERROR(ReadTokens(first, sequence));
     for (std::size_t i = 0; i < length; ++i) {
       tokens[begin + i] = static_cast<std::int32_t>(sequence[i]);
       targets[begin + i] = static_cast<std::int32_t>(sequence[i + 1]);
     }
+    MaskTargets(first, targets.subspan(begin, length));
   }
   return absl::OkStatus();
 }

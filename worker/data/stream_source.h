@@ -20,6 +20,9 @@ struct StreamSourceOptions {
   std::int64_t num_tokens = 0;
   std::int64_t sequence_length = 0;
   std::int64_t vocab_size = 0;
+  // Tokens of the stream, ascending, that are no target: nothing before them tells of them. Null:
+  // every token is one.
+  std::shared_ptr<const std::vector<std::int64_t>> not_targets;
   bool shuffle = false;
   std::uint64_t seed = 0;
   DataIdentity identity;
@@ -44,6 +47,8 @@ class StreamSource final : public BatchSource {
  private:
   // The sequence at `position`: its number in file order.
   [[nodiscard]] std::int64_t SequenceAt(std::int64_t position) const;
+  // Of the sequence whose tokens begin at `first` of the split.
+  void MaskTargets(std::int64_t first, std::span<std::int32_t> targets) const;
   // out[i] = token first + i of the split.
   absl::Status ReadTokens(std::int64_t first, std::span<std::uint32_t> out) const;
 

@@ -16,11 +16,14 @@
 #include "proto/support/status.h"
 #include "worker/checkpoint/checkpoint_loader.h"
 #include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/device/ops.h"
 #include "worker/train/engine.h"
 #include "worker/train/trainer_errors.h"
 
 namespace fsdp {
 namespace {
+
+static_assert(kNoTarget == kIgnoreTarget, "what data leaves out, the loss must");
 
 constexpr char kTokenFile[] = ".fsdp-directory-token";
 
@@ -160,6 +163,8 @@ DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size
   options.shuffle = !data.has_shuffle() || data.shuffle();
   options.targets = data.targets() == v1::TARGET_KIND_INDEPENDENT ? TargetRule::kIndependent
                                                                   : TargetRule::kNextToken;
+  options.mask_document_ends = data.mask_document_ends();
+  if (data.has_document_separator()) options.document_separator = data.document_separator();
   options.vocab_size = vocab_size;
   options.seed = spec.train().seed();
   return options;

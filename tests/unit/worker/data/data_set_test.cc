@@ -151,7 +151,7 @@ TEST_F(DataSetTest, TextIsBytesAndAFolderIsItsFilesInOrder) {
 
 TEST_F(DataSetTest, IdentitySeesEveryByteAndTheSplit) {
   const std::string path = WriteTokens("a.bin", Counting(100));
-  const auto fingerprint = [&](DataOptions options) {
+  const auto fingerprint = [](const DataOptions& options) {
     return OpenData(options).value().train->identity().fingerprint;
   };
   const DataOptions options = Tokens(path);

@@ -165,6 +165,36 @@ TEST_F(TrainerTest, AMixtureIsTheSameOnEveryWorldSize) {
   }
 }
 
+// Losses are of the tokens that are left, on any number of ranks.
+TEST_F(TrainerTest, MaskedDocumentEndsAreLeftOutOfTheLoss) {
+  std::filesystem::create_directory(directory_ + "/documents");
+  for (int i = 0; i < 40; ++i) {
+    std::ofstream(absl::StrCat(directory_, "/documents/", i)) << "document " << i * 7919;
+  }
+  std::vector<double> of_one;
+  for (const int world : {1, 3}) {
+    v1::TrainingJob job = Job(4);
+    v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+    data.set_path(directory_ + "/documents");
+    data.set_mask_document_ends(true);
+    Epoch epoch(job, world);
+    epoch.Run();
+    ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+    const std::vector<double> losses = epoch.links[0]->Losses();
+    if (of_one.empty()) of_one = losses;
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(losses[i], of_one[i], 1e-5) << world;
+    // Documents have 10 to 15 bytes, so each of the 20 sequences of 16 targets has one or two ends.
+    EXPECT_GE(epoch.done().result().tokens(), 20 * 14);
+    EXPECT_LE(epoch.done().result().tokens(), 20 * 15);
+  }
+  v1::TrainingJob whole = Job(4);
+  whole.mutable_spec()->mutable_data()->set_path(directory_ + "/documents");
+  Epoch epoch(whole);
+  epoch.Run();
+  EXPECT_EQ(epoch.done().result().tokens(), 20 * 16);
+  EXPECT_NE(epoch.links[0]->Losses(), of_one);
+}
+
 TEST_F(TrainerTest, AnExplodingLossStopsTheJobInWords) {
   v1::TrainingJob job = Job(50);
   job.mutable_spec()->mutable_optimizer()->set_lr(1e30);
