@@ -1,10 +1,18 @@
 #include "coordinator/rendezvous/rendezvous.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace fsdp::coordinator {
+namespace {
+
+std::string DataText(const std::string& path, std::int64_t bytes, std::uint64_t fingerprint) {
+  return absl::StrCat(path, " with ", bytes, " bytes, fingerprint ", absl::Hex(fingerprint));
+}
+
+}  // namespace
 
 absl::Status RendezvousTable::Put(const std::string& name, std::string value, size_t world_size,
                                   std::vector<int>* waiters) {
@@ -58,10 +66,22 @@ std::optional<Disagreement> CompareJoined(
           absl::StrCat("rank ", member.rank(), " (", member.worker(), ") ", what, " ", of_this,
                        ", but rank ", first->rank(), " (", first->worker(), ") ", of_first)};
     };
+    for (int i = 0; i < std::min(a.data_sources_size(), b.data_sources_size()); ++i) {
+      const auto& source_of_a = a.data_sources(i);
+      const auto& source_of_b = b.data_sources(i);
+      if (source_of_a.bytes() == source_of_b.bytes() &&
+          source_of_a.fingerprint() == source_of_b.fingerprint()) {
+        continue;
+      }
+      const auto describe = [](const fsdp::v1::DataProof& source) {
+        return DataText(source.path(), source.bytes(), source.fingerprint());
+      };
+      return differ(absl::StrCat("reads other data as source '", source_of_b.name(), "':"),
+                    describe(source_of_a), describe(source_of_b));
+    }
     if (a.data_bytes() != b.data_bytes() || a.data_fingerprint() != b.data_fingerprint()) {
       const auto describe = [](const auto& joined) {
-        return absl::StrCat(joined.data_path(), " with ", joined.data_bytes(),
-                            " bytes, fingerprint ", absl::Hex(joined.data_fingerprint()));
+        return DataText(joined.data_path(), joined.data_bytes(), joined.data_fingerprint());
       };
       return differ("reads other data:", describe(a), describe(b));
     }

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <set>
 #include <span>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/support/crc32c.h"
 #include "proto/support/status.h"
 #include "worker/data/data_files.h"
 #include "worker/data/megatron_index.h"
 #include "worker/data/token_format.h"
+#include "worker/data/token_manifest.h"
 
 namespace fsdp {
 namespace {
@@ -73,11 +78,64 @@ absl::StatusOr<std::vector<TokenLayout>> ReadLayouts(const CorpusOptions& option
           layout.token_bytes, files[0].path, layouts[0].token_bytes));
     }
     first_token += (file_bytes - layout.header_bytes) / layout.token_bytes;
-    corpus->has_index.push_back(!files[i].index.empty());
+    corpus->files.push_back({.has_index = !files[i].index.empty()});
     layouts.push_back(layout);
   }
   if (corpus->index_hash.has_value()) corpus->index_hash = index_hash.Finish();
   return layouts;
+}
+
+absl::StatusOr<std::uint32_t> HeaderCrc(const ByteStream& stream, std::size_t index,
+                                        std::int64_t header_bytes) {
+  std::vector<std::byte> header(static_cast<std::size_t>(header_bytes));
+  RETURN_IF_ERROR(stream.ReadAt(stream.files()[index].begin, header));
+  return Crc32c(header);
+}
+
+// What fsdp-tokenize says of the shards in one folder.
+absl::Status TakeManifest(const std::string& folder, const TokenManifest& manifest,
+                          const std::vector<TokenLayout>& layouts, Corpus* corpus) {
+  for (std::size_t i = 0; i < corpus->files.size(); ++i) {
+    const std::filesystem::path path = corpus->stream->files()[i].path;
+    const auto shard = manifest.shards.find(path.filename().string());
+    if (path.parent_path().string() != folder || shard == manifest.shards.end()) continue;
+    corpus->files[i].crc32c = shard->second;
+    ASSIGN_OR_RETURN(corpus->files[i].header_crc32c,
+                     HeaderCrc(*corpus->stream, i, layouts[i].header_bytes));
+    if (corpus->tokenizer.empty()) corpus->tokenizer = manifest.tokenizer;
+    if (corpus->tokenizer != manifest.tokenizer) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path.string(), " was made with the tokenizer ", manifest.tokenizer,
+          ", files before it with ", corpus->tokenizer, ": a path must name files of one kind"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeManifests(const std::vector<TokenLayout>& layouts, Corpus* corpus) {
+  const std::string& path = corpus->stream->path();
+  std::set<std::string> names;
+  std::set<std::string> folders;
+  for (const ByteStream::File& file : corpus->stream->files()) {
+    const std::filesystem::path file_path = file.path;
+    folders.insert(file_path.parent_path().string());
+    names.insert(file_path.filename().string());
+  }
+  std::error_code error;
+  const bool whole_folder = std::filesystem::is_directory(path, error);
+  for (const std::string& folder : folders) {
+    ASSIGN_OR_RETURN(const std::optional<TokenManifest> manifest,
+                     ReadTokenManifest(folder.empty() ? "." : folder));
+    if (!manifest.has_value()) continue;
+    for (const auto& [name, crc] : manifest->shards) {
+      if (!whole_folder || names.contains(name)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder, "/", name, " is missing: ", kTokenManifestName,
+                       " beside it names it; make the shards again, or name those that are left"));
+    }
+    RETURN_IF_ERROR(TakeManifest(folder, *manifest, layouts, corpus));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::int64_t> HeaderBytes(const std::vector<TokenLayout>& layouts) {
@@ -126,13 +184,16 @@ absl::Status ScanFile(std::size_t index, std::span<std::byte> chunk, Scan* scan)
   const int token_bytes = scan->corpus.token_bytes;
   const bool text = scan->options.source == SourceKind::kText;
   std::int64_t separator = -1;
-  if (scan->options.want_documents && (text || !scan->corpus.has_index[index])) {
+  Corpus::File facts;
+  if (!text) facts = scan->corpus.files[index];
+  if (scan->options.want_documents && !facts.has_index) {
     if (!text) separator = scan->options.separator.value_or(-1);
     // A document may go on in the next shard, but not behind the end of a pair.
-    if (text || index == 0 || scan->corpus.has_index[index - 1]) {
+    if (text || index == 0 || scan->corpus.files[index - 1].has_index) {
       scan->corpus.document_starts->push_back(file.begin / token_bytes);
     }
   }
+  std::uint32_t crc = facts.header_crc32c;
   const std::int64_t end = file.begin + file.size_bytes;
   for (std::int64_t offset = file.begin; offset < end;) {
     const auto count =
@@ -142,7 +203,15 @@ absl::Status ScanFile(std::size_t index, std::span<std::byte> chunk, Scan* scan)
     if (token_bytes == 2) RETURN_IF_ERROR(ScanIds<std::uint16_t>(offset, bytes, separator, scan));
     if (token_bytes == 4) RETURN_IF_ERROR(ScanIds<std::uint32_t>(offset, bytes, separator, scan));
     scan->hash.Add(bytes);
+    if (facts.crc32c.has_value()) crc = ExtendCrc32c(crc, bytes);
     offset += count;
+  }
+  if (facts.crc32c.has_value() && crc != *facts.crc32c) {
+    return absl::DataLossError(
+        absl::StrFormat("%s: its CRC-32C is 0x%08x, and %s beside it says 0x%08x: it was changed "
+                        "or damaged; make it "
+                        "again, or move the manifest away to read it unchecked",
+                        file.path, crc, kTokenManifestName, *facts.crc32c));
   }
   return absl::OkStatus();
 }
@@ -154,8 +223,8 @@ absl::Status ScanFiles(Scan* scan) {
   for (std::size_t i = 0; i < corpus.stream->files().size(); ++i) {
     RETURN_IF_ERROR(ScanFile(i, chunk, scan));
   }
-  const bool without_index =
-      std::find(corpus.has_index.begin(), corpus.has_index.end(), false) != corpus.has_index.end();
+  const bool without_index = std::any_of(corpus.files.begin(), corpus.files.end(),
+                                         [](const Corpus::File& file) { return !file.has_index; });
   if (scan->options.want_documents && without_index && !scan->found_separator) {
     return absl::InvalidArgumentError(absl::StrCat(
         corpus.stream->path(), ": data.documentSeparator ", scan->options.separator.value_or(0),
@@ -178,6 +247,7 @@ absl::StatusOr<Corpus> Open(const CorpusOptions& options) {
   if (tokens) {
     ASSIGN_OR_RETURN(const std::vector<TokenLayout> layouts, ReadLayouts(options, files, &corpus));
     corpus.token_bytes = layouts.front().token_bytes;
+    RETURN_IF_ERROR(TakeManifests(layouts, &corpus));
     stream->SkipHeaders(HeaderBytes(layouts));
   }
   RETURN_IF_ERROR(CheckSizes(*stream, corpus.token_bytes));

@@ -36,10 +36,17 @@ struct CorpusOptions {
 };
 
 struct Corpus {
+  struct File {
+    bool has_index = false;               // Megatron's
+    std::uint32_t header_crc32c = 0;      // of what is skipped, where there is a crc32c
+    std::optional<std::uint32_t> crc32c;  // as fsdp-tokenize's manifest says
+  };
+
   std::shared_ptr<const ByteStream> stream;
   int token_bytes = 1;                      // 1, 2 or 4
   std::optional<std::uint64_t> index_hash;  // of Megatron's indices, if there are any
-  std::vector<bool> has_index;              // of each file
+  std::vector<File> files;                  // the stream's; empty for text
+  std::string tokenizer;                    // as the manifest says; empty: not known
   // Tokens of the stream that documents begin with, ascending; complete after ScanCorpus. 8 bytes
   // a document, if wanted.
   std::shared_ptr<std::vector<std::int64_t>> document_starts =
@@ -52,13 +59,14 @@ struct Corpus {
 //   NOT_FOUND, PERMISSION_DENIED  the file, or half of a Megatron pair
 //   INVALID_ARGUMENT   it is empty; a file's size is no multiple of a token's; ReadTokenLayout or
 //                      ReadMegatronIndex refuses it, or files differ in their tokens' width;
-//                      nothing tells where the documents that are wanted begin
+//                      nothing tells where the documents that are wanted begin; a folder lacks
+//                      a shard that its manifest names, or manifests name different tokenizers
 absl::StatusOr<Corpus> OpenCorpus(const CorpusOptions& options);
 
-// Reads all of it once: every id is checked, `hash` takes every byte (of the index
-// too). About a second per 3 GB of
-// cached file.
-//   DATA_LOSS         an id is not below vocab_size: names file, byte and value
+// Reads all of it once: every id is checked, `hash` takes every byte (of the index too). About a
+// second per 3 GB of cached file.
+//   DATA_LOSS         an id is not below vocab_size: names file, byte and value; a shard is not
+//                     what its manifest says
 //   INVALID_ARGUMENT  the separator is nowhere
 absl::Status ScanCorpus(const CorpusOptions& options, Corpus* corpus, ContentHash* hash);
 

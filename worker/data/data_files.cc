@@ -12,13 +12,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/status.h"
+#include "worker/data/token_manifest.h"
 
 namespace fsdp {
 namespace {
 
 constexpr std::string_view kBin = ".bin";
 constexpr std::string_view kIndex = ".idx";
-constexpr std::string_view kManifest = "manifest.json";
 
 bool Exists(const std::string& path) {
   std::error_code error;
@@ -39,7 +39,7 @@ absl::StatusOr<std::vector<std::string>> FilesOfFolder(const std::string& path, 
   for (std::filesystem::directory_iterator it(path, error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    const bool left_out = kind == FilesOf::kTokens && name == kManifest;
+    const bool left_out = kind == FilesOf::kTokens && name == kTokenManifestName;
     // What is no file, such as a link to nowhere, is refused by name when it is opened.
     std::error_code unreadable;
     if (name.front() != '.' && !left_out && !it->is_directory(unreadable)) {

@@ -110,9 +110,22 @@ CorpusOptions ValidationPath(const DataOptions& options) {
   return corpus;
 }
 
-absl::Status CheckWidths(const std::vector<CorpusOptions>& paths,
-                         const std::vector<Corpus>& corpora) {
+// Are the two, as far as is known, of one tokenizer?
+absl::Status CheckAlike(const CorpusOptions& path, const Corpus& corpus,
+                        const CorpusOptions& other_path, const Corpus& other) {
+  if (!corpus.tokenizer.empty() && !other.tokenizer.empty() &&
+      corpus.tokenizer != other.tokenizer) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %s was made with the tokenizer %s, %s with %s: make them again with the same",
+        path.field, path.path, corpus.tokenizer, other_path.path, other.tokenizer));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAllAlike(const std::vector<CorpusOptions>& paths,
+                           const std::vector<Corpus>& corpora) {
   for (std::size_t i = 1; i < corpora.size(); ++i) {
+    RETURN_IF_ERROR(CheckAlike(paths[i], corpora[i], paths[0], corpora[0]));
     if (corpora[i].token_bytes == corpora[0].token_bytes) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: %s has tokens of %d bytes, %s of %d: they are not of one tokenizer; make them again "
@@ -157,6 +170,8 @@ absl::Status Prove(const DataOptions& options, ProvenData* data) {
   if (!options.validation_path.empty()) {
     const CorpusOptions path = ValidationPath(options);
     ASSIGN_OR_RETURN(data->validation, OpenCorpus(path));
+    RETURN_IF_ERROR(
+        CheckAlike(path, *data->validation, data->paths.front(), data->corpora.front()));
     RETURN_IF_ERROR(ScanCorpus(path, &*data->validation, &hash));
   }
   data->fingerprint = hash.Finish();
@@ -177,7 +192,7 @@ absl::StatusOr<ProvenData> OpenAndProve(const DataOptions& options) {
     ASSIGN_OR_RETURN(Corpus corpus, OpenCorpus(path));
     data.corpora.push_back(std::move(corpus));
   }
-  RETURN_IF_ERROR(CheckWidths(data.paths, data.corpora));
+  RETURN_IF_ERROR(CheckAllAlike(data.paths, data.corpora));
   RETURN_IF_ERROR(Prove(options, &data));
   return data;
 }

@@ -11,6 +11,7 @@
 #include "proto/support/crc32c.h"
 #include "proto/support/status.h"
 #include "proto/support/strict_json.h"
+#include "worker/data/token_manifest.h"
 
 namespace fsdp {
 namespace {
@@ -18,7 +19,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kProgressFolder[] = ".progress";
-constexpr char kManifest[] = "manifest.json";
 constexpr int kMaxDepth = 8;
 
 std::string ShardName(std::size_t index) { return absl::StrFormat("tokens_%06d.bin", index); }
@@ -80,7 +80,8 @@ absl::Status TokenShards::Clear(BlobStore* store, const std::string& directory) 
   // Without its manifest the run is not complete; then the shards go, then how to go on.
   ASSIGN_OR_RETURN(const std::vector<std::string> names, store->List(directory));
   for (const std::string& name : names) {
-    if (name == kManifest) RETURN_IF_ERROR(store->Remove(absl::StrCat(directory, "/", name)));
+    if (name == kTokenManifestName)
+      RETURN_IF_ERROR(store->Remove(absl::StrCat(directory, "/", name)));
   }
   for (const std::string& name : names) {
     if (IsShardName(name)) RETURN_IF_ERROR(store->Remove(absl::StrCat(directory, "/", name)));
@@ -101,7 +102,7 @@ std::string TokenShards::RecordPath(std::size_t index) const {
 }
 
 absl::Status TokenShards::CheckManifest() {
-  const auto manifest = ReadJson(store_, absl::StrCat(options_.directory, "/", kManifest));
+  const auto manifest = ReadJson(store_, absl::StrCat(options_.directory, "/", kTokenManifestName));
   if (absl::IsNotFound(manifest.status())) return absl::OkStatus();
   RETURN_IF_ERROR(manifest.status());
   if (TextAt(*manifest, "identity") != options_.identity) {
@@ -244,8 +245,8 @@ absl::Status TokenShards::Finish(Json about) {
   // A path need not be UTF-8.
   const std::string text =
       about.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
-  RETURN_IF_ERROR(
-      Publish(absl::StrCat(options_.directory, "/", kManifest), options_.directory, BytesOf(text)));
+  RETURN_IF_ERROR(Publish(absl::StrCat(options_.directory, "/", kTokenManifestName),
+                          options_.directory, BytesOf(text)));
   complete_ = true;
   return store_->RemoveTree(absl::StrCat(options_.directory, "/", kProgressFolder));
 }

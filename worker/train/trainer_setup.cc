@@ -222,6 +222,13 @@ absl::StatusOr<v1::RankJoined> MakeJoined(const RankSetup& setup) {
   joined.set_data_fingerprint(identity.fingerprint);
   joined.set_data_path(identity.path);
   joined.set_data_bytes(identity.size_bytes);
+  for (const DataPart& part : setup.data.parts) {
+    v1::DataProof& proof = *joined.add_data_sources();
+    proof.set_name(part.name);
+    proof.set_path(part.identity.path);
+    proof.set_bytes(part.identity.size_bytes);
+    proof.set_fingerprint(part.identity.fingerprint);
+  }
   joined.set_resume_step(setup.resume.has_value() ? setup.resume->step : 0);
   joined.set_memory_planned_bytes(setup.plan.total_bytes);
   joined.set_pid(::getpid());

@@ -236,6 +236,31 @@ TEST(RendezvousTest, TheDisagreementNamesRankPathAndBothPlans) {
   EXPECT_THAT(disagreement->message, HasSubstr("abc"));
 }
 
+TEST(RendezvousTest, TheDisagreementNamesTheSourceOfAMixture) {
+  records::JobRecord record;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& member = *record.add_members();
+    member.set_rank(rank);
+    auto& joined = *member.mutable_joined();
+    joined.set_data_path("data.mixture");
+    joined.set_data_fingerprint(7U + static_cast<unsigned>(rank));
+    for (const char* name : {"web", "code"}) {
+      auto& proof = *joined.add_data_sources();
+      proof.set_name(name);
+      proof.set_path(absl::StrCat("/corpora/", name));
+      proof.set_bytes(100);
+      proof.set_fingerprint(0xabc);
+    }
+  }
+  record.mutable_members(1)->mutable_joined()->mutable_data_sources(1)->set_fingerprint(0xdef);
+  const auto disagreement = CompareJoined(record.members());
+  ASSERT_TRUE(disagreement);
+  EXPECT_EQ(disagreement->rank, 1);
+  EXPECT_THAT(disagreement->message,
+              HasSubstr("reads other data as source 'code': /corpora/code with 100 bytes, "
+                        "fingerprint def, but rank 0"));
+}
+
 // --- options
 
 TEST(OptionsTest, ABindBeyondLoopbackMustBeAskedFor) {

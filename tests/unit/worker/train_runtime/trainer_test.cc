@@ -100,6 +100,7 @@ TEST_F(TrainerTest, PhasesSumToTheStep) {
                        p.checkpoint_seconds() + p.evaluate_seconds() + p.other_seconds() +
                        p.unattributed_seconds();
     EXPECT_NEAR(sum, step.metrics().step_seconds(), 1e-3 + 0.03 * step.metrics().step_seconds());
+    EXPECT_GT(p.data_seconds(), 0) << "reading the batch is a phase";
   }
 }
 
@@ -140,6 +141,50 @@ TEST_F(TrainerTest, MissingDataIsADataFailureBeforeAnybodyJoins) {
   EXPECT_THAT(epoch.links[0]->Failure().message(), HasSubstr("/none"));
 }
 
+// Whatever the format, the source and where it is damaged.
+TEST_F(TrainerTest, DamagedDataIsADataFailureBeforeAnybodyJoins) {
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(absl::StrCat(directory_, "/", name), std::ios::binary) << bytes;
+    return absl::StrCat(directory_, "/", name);
+  };
+  const std::string ids(200, '\1');
+  const std::string good = write("good.bin", std::string(4000, '\1'));
+  const std::vector<std::pair<std::string, std::string>> damaged = {
+      {write("odd.bin", ids + "x"), "is no multiple of the 2 of a token"},
+      {write("short.bin", ids.substr(0, 30)), "has 15 tokens"},
+      {write("empty.bin", ""), "is empty"},
+      {write("foreign.bin", ids + std::string("\x00\x7f", 2) + ids), "token id 32512"},
+      {write("shard.bin", std::string("\x88\xd8\x34\x01\x01\0\0\0\xff\0\0\0", 12) + ids),
+       "fewer than its header's 1024"},
+      {write("pair.idx", "MMIDIDX"), "has no " + directory_ + "/pair.bin beside it"},
+  };
+  for (const auto& [path, text] : damaged) {
+    for (const bool mixed : {false, true}) {
+      v1::TrainingJob job = Job(2);
+      job.mutable_spec()->mutable_model()->set_vocab_size(1000);
+      v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+      data.set_source(v1::DATA_SOURCE_TOKENS);
+      data.set_validation_fraction(0);
+      data.set_path(mixed ? "" : path);
+      for (const std::string& part : {good, path}) {
+        if (!mixed) continue;
+        data.add_mixture()->set_path(part);
+        data.mutable_mixture(data.mixture_size() - 1)->set_weight(1);
+      }
+      Epoch epoch(job, 2);
+      epoch.Run();
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        EXPECT_EQ(ExitOf(epoch.results[rank].status()), TrainerExit::kData);
+        EXPECT_EQ(epoch.links[rank]->Order(), "failure");
+        EXPECT_EQ(epoch.links[rank]->Failure().cause(), v1::FAILURE_CAUSE_DATA);
+        EXPECT_THAT(epoch.links[rank]->Failure().message(), HasSubstr(text));
+        EXPECT_THAT(epoch.links[rank]->Failure().message(),
+                    HasSubstr(mixed ? "data.mixture[1].path: " : "data.path: "));
+      }
+    }
+  }
+}
+
 // Losses are equal only where all draw the same sequences in the same order.
 TEST_F(TrainerTest, AMixtureIsTheSameOnEveryWorldSize) {
   std::vector<double> of_one;
@@ -162,6 +207,14 @@ TEST_F(TrainerTest, AMixtureIsTheSameOnEveryWorldSize) {
     EXPECT_EQ(result.data_sources(1).tokens(), 9 * 16);
     EXPECT_GT(result.data_sources(1).passes(), result.data_sources(0).passes());
     EXPECT_TRUE(result.has_validation_loss());
+    for (const auto& link : epoch.links) {
+      const v1::RankJoined joined = link->Messages()[0].joined();
+      ASSERT_EQ(joined.data_sources_size(), 2);
+      EXPECT_EQ(joined.data_sources(0).name(), "words");
+      EXPECT_NE(joined.data_sources(0).fingerprint(), joined.data_sources(1).fingerprint());
+      EXPECT_EQ(joined.data_bytes(),
+                joined.data_sources(0).bytes() + joined.data_sources(1).bytes());
+    }
   }
 }
 
