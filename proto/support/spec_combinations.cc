@@ -22,7 +22,6 @@ namespace fsdp::spec {
 namespace {
 
 constexpr int kBytesVocabulary = 256;
-constexpr int kMaxRanks = 4096;
 
 // "1, 2, 4, ..., 64": the divisors of `number`, shortened.
 std::string Divisors(std::int64_t number, std::int64_t limit) {

@@ -19,7 +19,6 @@ constexpr double kMaxTokens = 9e15;  // exact in a double, which the JSON form m
 constexpr double kMaxSequences = 1 << 24;
 constexpr double kYearSeconds = 366.0 * 86400;
 constexpr double kDaySeconds = 86400;
-constexpr double kMaxRanks = 4096;
 constexpr double kMaxRestarts = 1e6;
 
 constexpr std::string_view kPresets = "the preset's; required without one";

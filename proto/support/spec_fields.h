@@ -18,6 +18,9 @@
 
 namespace fsdp::spec {
 
+// Of one job.
+inline constexpr int kMaxRanks = 4096;
+
 inline constexpr double kNoBound = std::numeric_limits<double>::infinity();
 
 // What a string may look like, beyond its length.
