@@ -221,7 +221,7 @@ class ModelFiles(unittest.TestCase):
                                         "--set", "data.sequenceLength=64", "-o", "json"))
         self.assertEqual(int(plan["parameters"]), parameters)
         self.assertEqual(int(plan["tokensPerStep"]), 128)
-        self.assertIn("qwen05b is", self.run_tool("fsdpctl", "plan", "--model", "qwen05b is", code=3))
+        self.assertIn("qwen05b is", self.run_tool("fsdpctl", "plan", "--model", "qwen05b is", code=2))
         self.assertIn("--model", self.run_tool("fsdpctl", "plan", "--model", "qwen05b", "job.yaml",
                                                code=2))
         self.run_tool("fsdp-trainer", "bench", "--model", folder, "--batch", "1", "--seq", "8",
