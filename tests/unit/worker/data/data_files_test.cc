@@ -3,14 +3,13 @@
 #include "worker/data/data_files.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/worker/data/data_folder.h"
 #include "worker/data/data_set.h"
 
 namespace fsdp {
@@ -19,11 +18,9 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class DataFilesTest : public testing::Test {
+class DataFilesTest : public DataFolderTest {
  protected:
   DataFilesTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "fsdp-files-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
     std::filesystem::create_directory(Path("folder"));
     std::filesystem::create_directory(Path("folder/inner"));
     // As fsdp-tokenize leaves a folder; 4 and 6 bytes are 2 and 3 tokens.
@@ -32,12 +29,6 @@ class DataFilesTest : public testing::Test {
     Write("folder/manifest.json", "{\"tokens\": 5}\n\n");
     Write("folder/.hidden", "x");
     Write("folder/inner/tokens_000002.bin", "ff");
-  }
-  ~DataFilesTest() override { std::filesystem::remove_all(directory_); }
-
-  [[nodiscard]] std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(Path(name), std::ios::binary) << bytes;
   }
   // Names in the folder.
   [[nodiscard]] std::vector<std::string> Find(const std::string& path, FilesOf kind) const {
@@ -58,8 +49,6 @@ class DataFilesTest : public testing::Test {
     options.vocab_size = 65536;
     return options;
   }
-
-  std::string directory_;
 };
 
 TEST_F(DataFilesTest, AFolderIsItsFilesByNameWithoutWhatIsNoData) {

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <set>
@@ -15,25 +14,15 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/worker/data/data_folder.h"
 
 namespace fsdp {
 namespace {
 
 using testing::HasSubstr;
 
-class DataSetTest : public testing::Test {
+class DataSetTest : public DataFolderTest {
  protected:
-  DataSetTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "fsdp-data-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~DataSetTest() override { std::filesystem::remove_all(directory_); }
-
-  std::string Write(const std::string& name, const std::string& bytes) {
-    const std::string path = directory_ + "/" + name;
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
   std::string WriteTokens(const std::string& name, const std::vector<std::uint16_t>& tokens) {
     return Write(name, std::string(reinterpret_cast<const char*>(tokens.data()),
                                    tokens.size() * sizeof(tokens[0])));
@@ -57,8 +46,6 @@ class DataSetTest : public testing::Test {
     EXPECT_EQ(data.status().code(), code) << data.status();
     EXPECT_THAT(std::string(data.status().message()), HasSubstr(text));
   }
-
-  std::string directory_;
 };
 
 std::vector<std::int32_t> ReadOne(BatchSource& source, std::int64_t position,

@@ -2,14 +2,13 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/worker/data/data_folder.h"
 #include "worker/data/data_set.h"
 
 namespace fsdp {
@@ -18,25 +17,8 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-template <typename T>
-std::string Bytes(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-class DocumentsTest : public testing::Test {
+class DocumentsTest : public DataFolderTest {
  protected:
-  DocumentsTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "fsdp-documents-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~DocumentsTest() override { std::filesystem::remove_all(directory_); }
-
-  std::string Write(const std::string& name, const std::string& bytes) const {
-    const std::string path = directory_ + "/" + name;
-    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
   // 3, 4 and 3 tokens, as one document each.
   void WritePair(const std::string& prefix) const {
     Write(prefix + ".bin", Bytes(std::vector<std::uint16_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
@@ -73,8 +55,6 @@ class DocumentsTest : public testing::Test {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
-
-  std::string directory_;
 };
 
 TEST_F(DocumentsTest, AFileOfTextIsADocument) {

@@ -6,13 +6,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/worker/data/data_folder.h"
 #include "worker/data/data_set.h"
 
 namespace fsdp {
@@ -20,11 +20,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <typename T>
-std::string Bytes(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
 
 // As Megatron-LM's IndexedDatasetBuilder writes it, with its parts open to damage.
 struct Index {
@@ -59,18 +54,8 @@ struct Index {
   }
 };
 
-class MegatronIndexTest : public testing::Test {
+class MegatronIndexTest : public DataFolderTest {
  protected:
-  MegatronIndexTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "fsdp-megatron-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~MegatronIndexTest() override { std::filesystem::remove_all(directory_); }
-
-  [[nodiscard]] std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::ofstream(Path(name), std::ios::binary) << bytes;
-  }
   static DataOptions Options(const std::string& path) {
     DataOptions options;
     options.source = SourceKind::kTokens;
@@ -104,7 +89,6 @@ class MegatronIndexTest : public testing::Test {
   }
 
   const std::vector<std::uint16_t> ids_ = {1, 2, 3, 40000, 5, 6, 7, 8, 9, 10};
-  std::string directory_;
 };
 
 TEST_F(MegatronIndexTest, APairIsFoundByAnyOfItsNames) {

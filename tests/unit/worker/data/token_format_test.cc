@@ -2,15 +2,14 @@
 
 #include "worker/data/token_format.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/unit/worker/data/data_folder.h"
 #include "worker/data/data_set.h"
 
 namespace fsdp {
@@ -18,11 +17,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-template <typename Id>
-std::string Bytes(const std::vector<Id>& ids) {
-  return {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(Id)};
-}
 
 // As llm.c's data scripts write it.
 std::string Header(std::int32_t magic, std::int32_t version, std::int32_t num_tokens) {
@@ -33,19 +27,8 @@ std::string Header(std::int32_t magic, std::int32_t version, std::int32_t num_to
   return Bytes(words);
 }
 
-class TokenFormatTest : public testing::Test {
+class TokenFormatTest : public DataFolderTest {
  protected:
-  TokenFormatTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "fsdp-tokens-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
-  }
-  ~TokenFormatTest() override { std::filesystem::remove_all(directory_); }
-
-  std::string Write(const std::string& name, const std::string& bytes) {
-    const std::string path = directory_ + "/" + name;
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
   static absl::StatusOr<DataSet> Open(const std::string& path, int raw_token_bytes = 2) {
     DataOptions options;
     options.source = SourceKind::kTokens;
@@ -77,7 +60,6 @@ class TokenFormatTest : public testing::Test {
 
   const std::vector<std::uint16_t> small_ = {1, 2, 3, 4, 50256};
   const std::vector<std::uint32_t> large_ = {100000, 2, 3, 4, 127999};
-  std::string directory_;
 };
 
 TEST_F(TokenFormatTest, RawIdsHaveTheWidthThatTheJobNames) {

@@ -3,7 +3,6 @@
 #include "worker/data/token_manifest.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/support/crc32c.h"
+#include "tests/unit/worker/data/data_folder.h"
 #include "worker/data/data_set.h"
 
 namespace fsdp {
@@ -20,20 +20,9 @@ namespace {
 
 using testing::HasSubstr;
 
-class TokenManifestTest : public testing::Test {
+class TokenManifestTest : public DataFolderTest {
  protected:
-  TokenManifestTest() {
-    std::string pattern = std::filesystem::temp_directory_path() / "fsdp-manifest-XXXXXX";
-    directory_ = ::mkdtemp(pattern.data());
-    WriteShards("a", "0123456789abcdef");
-  }
-  ~TokenManifestTest() override { std::filesystem::remove_all(directory_); }
-
-  [[nodiscard]] std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  void Write(const std::string& name, const std::string& bytes) const {
-    std::filesystem::create_directories(std::filesystem::path(Path(name)).parent_path());
-    std::ofstream(Path(name), std::ios::binary) << bytes;
-  }
+  TokenManifestTest() { WriteShards("a", "0123456789abcdef"); }
   // Two shards of 4 tokens and their manifest.
   void WriteShards(const std::string& folder, const std::string& tokenizer_hash) const {
     std::string shards;
@@ -74,8 +63,6 @@ class TokenManifestTest : public testing::Test {
     EXPECT_EQ(status.code(), code) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   }
-
-  std::string directory_;
 };
 
 // One bit of an id: still below the vocabulary, so nothing else would see it.

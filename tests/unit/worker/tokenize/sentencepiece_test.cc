@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/tokenize/sentencepiece_support.h"
-#include "tests/unit/worker/tokenize/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 #include "worker/tokenize/tokenizer.h"
 
 namespace fsdp {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/worker/tokenize/small_tokenizer.h"
-#include "tests/unit/worker/tokenize/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdp {
 namespace {

@@ -1,5 +1,5 @@
-#ifndef FSDPCTL_TESTS_UNIT_WORKER_TOKENIZE_TEMPORARY_FOLDER_H_
-#define FSDPCTL_TESTS_UNIT_WORKER_TOKENIZE_TEMPORARY_FOLDER_H_
+#ifndef FSDPCTL_TESTS_SUPPORT_TEMPORARY_FOLDER_H_
+#define FSDPCTL_TESTS_SUPPORT_TEMPORARY_FOLDER_H_
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ namespace fsdp {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = testing::TempDir() + "/tokenizeXXXXXX";
+    std::string name = testing::TempDir() + "/fsdp-XXXXXX";
     path_ = mkdtemp(name.data());
   }
   ~TemporaryFolder() {
@@ -25,6 +25,7 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
+  [[nodiscard]] std::string path() const { return path_.string(); }
   [[nodiscard]] std::string Path(const std::string& name) const { return (path_ / name).string(); }
   std::string Write(const std::string& name, const std::string& bytes) const {
     std::filesystem::create_directories((path_ / name).parent_path());
@@ -42,4 +43,4 @@ class TemporaryFolder {
 
 }  // namespace fsdp
 
-#endif  // FSDPCTL_TESTS_UNIT_WORKER_TOKENIZE_TEMPORARY_FOLDER_H_
+#endif  // FSDPCTL_TESTS_SUPPORT_TEMPORARY_FOLDER_H_
