@@ -182,8 +182,10 @@ DeviceMemory Coordinator::KnownMemory(const v1::TrainingJob& job) const {
 void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobRequest& request,
                             CreateDone done) {
   const MonotonicTime start = clock_.Now();
-  if (absl::Status status = CheckRequestId(request.request_id()); !status.ok()) return done(status);
-  absl::StatusOr<Admitted> admitted = admission_.Admit(request.job(), KnownMemory(request.job()));
+  absl::StatusOr<Admitted> admitted = [&]() -> absl::StatusOr<Admitted> {
+    RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+    return admission_.Admit(request.job(), KnownMemory(request.job()));
+  }();
   if (!admitted.ok()) {
     counters_.Add("fsdp_admission_refused_total",
                   absl::StatusCodeToString(admitted.status().code()));

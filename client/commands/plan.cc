@@ -46,7 +46,7 @@ int ListPresets(CommandRun& run) {
   return ToInt(ExitCode::kOk);
 }
 
-// "80GiB", "1.5 MiB", "1000000".
+// "80GiB", "1.5 MiB", "1000000 B". A number alone is more often meant in GiB than in bytes.
 std::optional<std::int64_t> ParseBytes(const std::string& text) {
   std::size_t digits = 0;
   while (digits < text.size() &&
@@ -56,8 +56,8 @@ std::optional<std::int64_t> ParseBytes(const std::string& text) {
   double value = 0;
   if (!absl::SimpleAtod(text.substr(0, digits), &value)) return std::nullopt;
   static const std::pair<const char*, double> kUnits[] = {
-      {"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30},
-      {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
+      {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+      {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12}};
   const std::size_t unit_start = text.find_first_not_of(' ', digits);
   const std::string unit = unit_start == std::string::npos ? "" : text.substr(unit_start);
   for (const auto& [name, factor] : kUnits) {
@@ -153,7 +153,7 @@ int Run(CommandRun& run) {
     const auto bytes = ParseBytes(run.flags().GetString("device-memory"));
     if (!bytes.has_value() || *bytes <= 0) {
       return run.UsageError(absl::StrCat("--device-memory=", run.flags().GetString("device-memory"),
-                                         ": must be a size such as 80GiB"));
+                                         ": must be a size with its unit, such as 80GiB"));
     }
     memory_bytes = *bytes;
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
@@ -20,7 +21,20 @@ void PrintFollowUps(CommandRun& run, const std::string& id) {
             << style.Dim("# stop it") << "\n  fsdpctl cancel " << id << "\n";
 }
 
-void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created) {
+// What the coordinator alone can know: the spec's warnings stand above, with their places.
+void PrintNewWarnings(CommandRun& run, const v1::Job& job, const std::vector<SpecIssue>& issues) {
+  google::protobuf::RepeatedPtrField<std::string> fresh;
+  for (const std::string& warning : job.warnings()) {
+    const bool known = std::any_of(issues.begin(), issues.end(), [&](const SpecIssue& issue) {
+      return DescribeIssue(issue) == warning;
+    });
+    if (!known) *fresh.Add() = warning;
+  }
+  PrintWarnings(run, fresh);
+}
+
+void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created,
+                  const std::vector<SpecIssue>& issues) {
   const std::string format = run.flags().GetString("output");
   const v1::Job& job = created.job();
   if (format != "table") return PrintJobs(run, {job}, true);
@@ -33,7 +47,7 @@ void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created) {
               << BytesText(created.plan().total_bytes()) << " per rank";
   }
   run.out() << "\n" << std::flush;
-  PrintWarnings(run, job.warnings());
+  PrintNewWarnings(run, job, issues);
 }
 
 void PrintWhatToRead(CommandRun& run, const v1::Job& job) {
@@ -53,6 +67,13 @@ void PrintWhatToRead(CommandRun& run, const v1::Job& job) {
 bool PrintsMessage(const CommandRun& run) {
   const std::string format = run.flags().GetString("output");
   return format == "json" || format == "yaml";
+}
+
+// As the coordinator takes it; other bytes could not even be sent.
+bool IsRequestId(const std::string& id) {
+  return !id.empty() && id.size() <= 36 && std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-';
+  });
 }
 
 int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
@@ -75,7 +96,8 @@ int WaitForIt(CommandRun& run, Client& client, const v1::Job& created) {
   return ToInt(ExitCodeForJob(job->state()));
 }
 
-int PrintDryRun(CommandRun& run, const v1::CreateJobResponse& response) {
+int PrintDryRun(CommandRun& run, const v1::CreateJobResponse& response,
+                const std::vector<SpecIssue>& issues) {
   const std::string format = run.flags().GetString("output");
   if (format == "json") {
     run.out() << ToJson(response);
@@ -83,16 +105,18 @@ int PrintDryRun(CommandRun& run, const v1::CreateJobResponse& response) {
     run.out() << ToYaml(response);
   } else if (format != "name") {
     run.out() << PlanText(response.plan(), {.schedule = false}, run.out_style())
-              << "the coordinator would accept this job (nothing was submitted)\n";
+              << "the coordinator would accept this job (nothing was submitted)\n"
+              << std::flush;
+    PrintNewWarnings(run, response.job(), issues);
   }
   return ToInt(ExitCode::kOk);
 }
 
 int Run(CommandRun& run) {
-  if (run.flags().Has("request-id") && run.flags().GetString("request-id").empty()) {
-    return run.UsageError(
-        "--request-id=: is empty; give 1 to 36 letters, digits and dashes, or leave it out for one "
-        "that is made up");
+  if (run.flags().Has("request-id") && !IsRequestId(run.flags().GetString("request-id"))) {
+    return run.UsageError(absl::StrCat(
+        "--request-id=", Printable(run.flags().GetString("request-id")),
+        ": give 1 to 36 letters, digits and dashes, or leave it out for one that is made up"));
   }
   SpecOutcome spec = LoadSpec(run);
   if (spec.exit_code != ExitCode::kOk) return ToInt(spec.exit_code);
@@ -111,9 +135,9 @@ int Run(CommandRun& run) {
     }
     return run.Fail(created.status());
   }
-  if (request.validate_only()) return PrintDryRun(run, *created);
+  if (request.validate_only()) return PrintDryRun(run, *created, spec.issues);
   const bool wait = run.flags().GetBool("wait");
-  if (!wait || !PrintsMessage(run)) PrintCreated(run, *created);
+  if (!wait || !PrintsMessage(run)) PrintCreated(run, *created, spec.issues);
   if (wait) return WaitForIt(run, **client, created->job());
   if (run.flags().GetString("output") == "table") PrintFollowUps(run, IdOf(created->job().name()));
   return ToInt(ExitCode::kOk);

@@ -150,6 +150,9 @@ absl::StatusOr<Manifest> ReadManifest(BlobStore& store, const std::string& direc
   const std::string path = absl::StrCat(directory, "/", kManifestName);
   absl::StatusOr<std::unique_ptr<BlobReader>> reader = store.Open(path);
   if (absl::IsNotFound(reader.status())) {
+    if (absl::IsNotFound(store.List(directory).status())) {
+      return absl::NotFoundError(absl::StrCat(directory, " does not exist"));
+    }
     return absl::NotFoundError(
         absl::StrCat(directory, " is no checkpoint: it has no ", kManifestName));
   }

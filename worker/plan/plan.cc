@@ -13,8 +13,8 @@ namespace internal {
 namespace {
 
 // cuDNN's backward accumulates the query gradient in f32 beside the row sums.
-ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens,
-                          std::int64_t chunk_tokens) {
+ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens, std::int64_t chunk_tokens,
+                          std::int64_t largest_shard) {
   constexpr std::int64_t kMultiprocessors = 132;
   ScratchSizes sizes;
   sizes.attention_backward_bytes = tokens * (model.num_heads + model.q_dim()) * 4;
@@ -24,12 +24,14 @@ ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens,
   sizes.column_sum_bytes =
       (4 * kMultiprocessors * 128 + std::max(model.qkv_dim(), model.mlp_in_dim())) * 4;
   sizes.cross_entropy_bytes = chunk_tokens * 8;
-  sizes.grad_stats_bytes = 8 * kMultiprocessors * 16;
+  sizes.grad_stats_bytes =
+      std::clamp<std::int64_t>((largest_shard + 4095) / 4096, 1, 8 * kMultiprocessors) * 16;
   return sizes;
 }
 
 // Two threads with a block of queries' scores each; bf16 widens the operands of a head.
-ScratchSizes EstimateCpu(const PlanInput& input, std::int64_t chunk_tokens) {
+ScratchSizes EstimateCpu(const PlanInput& input, std::int64_t chunk_tokens,
+                         std::int64_t largest_shard) {
   constexpr std::int64_t kThreads = 2;
   const std::int64_t rows =
       std::clamp<std::int64_t>((64 * 2048) / input.sequence_length / 16 * 16, 16, 64);
@@ -44,16 +46,22 @@ ScratchSizes EstimateCpu(const PlanInput& input, std::int64_t chunk_tokens) {
       sizes.attention_forward_bytes + kThreads * 4 * (scores + (widen ? 2 * (head + block) : 0));
   if (input.model.qk_norm) sizes.qk_norm_backward_bytes = input.model.head_dim * 8;
   sizes.cross_entropy_bytes = chunk_tokens * 8;
-  sizes.grad_stats_bytes = 4096;
+  sizes.grad_stats_bytes = (largest_shard + 65535) / 65536 * 16;
   return sizes;
 }
 
 }  // namespace
 
-ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
-                             std::int64_t chunk_tokens) {
-  if (input.device == DeviceKind::kCpu) return EstimateCpu(input, chunk_tokens);
-  return EstimateCuda(input.model, micro_batch * input.sequence_length, chunk_tokens);
+ScratchSizes EstimateScratch(const Plan& plan) {
+  std::int64_t largest_shard = 0;
+  for (const UnitPlan& unit : plan.units) {
+    largest_shard = std::max(largest_shard, unit.layout.shard_elements);
+  }
+  if (plan.input.device == DeviceKind::kCpu) {
+    return EstimateCpu(plan.input, plan.head.chunk_tokens, largest_shard);
+  }
+  return EstimateCuda(plan.input.model, plan.micro_batch_tokens, plan.head.chunk_tokens,
+                      largest_shard);
 }
 
 }  // namespace internal
@@ -218,8 +226,7 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   AddUnits(plan);
   plan.head.chunk_tokens = ChunkTokens(plan);
   if (!input.scratch) {
-    plan.input.scratch =
-        internal::EstimateScratch(input, plan.split.max_micro_batch(), plan.head.chunk_tokens);
+    plan.input.scratch = internal::EstimateScratch(plan);
   }
   AddWarnings(plan);
   plan.tokens_per_step = input.global_batch * input.sequence_length;

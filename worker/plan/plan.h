@@ -40,6 +40,8 @@ struct ScratchSizes {
 };
 
 inline constexpr int kMaxWorldSize = 65536;
+// What a rank tells the others at once, beside the collectives of its step (RankExchange).
+inline constexpr int kMaxExchangeValues = 8;
 
 struct PlanInput {
   ModelConfig model;
@@ -219,6 +221,7 @@ struct Plan {
   BufferId rope_cos = kNoBuffer, rope_sin = kNoBuffer;  // [S, Dh/2]
   BufferId d_x = kNoBuffer;                             // [T, D] gradient of the residual stream
   BufferId stats = kNoBuffer;                           // StepStats and UpdateScalars
+  BufferId rank_exchange = kNoBuffer;                   // f64[1 + W, kMaxExchangeValues]; W > 1
   BufferId grad_stats_scratch = kNoBuffer;
 
   std::int64_t arena_bytes = 0;

@@ -96,6 +96,10 @@ class BufferBuilder {
       plan_.rope_sin = Always("rope_sin", MemoryKind::kInputs, table);
     }
     plan_.stats = Always("stats", MemoryKind::kInputs, kStatsBytes);
+    if (plan_.input.world_size > 1) {
+      plan_.rank_exchange = Always("rank_exchange", MemoryKind::kInputs,
+                                   (1 + plan_.input.world_size) * kMaxExchangeValues * 8);
+    }
     plan_.grad_stats_scratch =
         Always("grad_stats_scratch", MemoryKind::kWorkspace, scratch_.grad_stats_bytes);
   }

@@ -7,9 +7,8 @@
 
 namespace fsdp::internal {
 
-// Scratch sizes when no device was asked.
-ScratchSizes EstimateScratch(const PlanInput& input, std::int64_t micro_batch,
-                             std::int64_t chunk_tokens);
+// Scratch sizes when no device was asked; also of `head.chunk_tokens`.
+ScratchSizes EstimateScratch(const Plan& plan);
 
 // All buffers with kinds, sizes and ticks, for blocks that keep what `keep` says (by layer).
 void AddBuffers(Plan& plan, const std::vector<KeepPolicy>& keep);

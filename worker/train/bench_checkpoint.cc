@@ -29,7 +29,7 @@ BenchCheckpoints::BenchCheckpoints(std::string directory, Engine& engine, LocalR
 absl::StatusOr<std::unique_ptr<BenchCheckpoints>> BenchCheckpoints::Create(
     const std::string& directory, Engine& engine, LocalRank& rank) {
   RETURN_IF_ERROR(BlobStore::Posix().CreateDirectory(directory));
-  ASSIGN_OR_RETURN(auto exchange, RankExchange::Create(rank.device, rank.gather));
+  ASSIGN_OR_RETURN(auto exchange, RankExchange::Create(engine, rank.device, rank.gather));
   return std::unique_ptr<BenchCheckpoints>(
       new BenchCheckpoints(directory, engine, rank, std::move(exchange)));
 }

@@ -150,6 +150,8 @@ class Engine {
   virtual absl::Status Logits(std::span<const std::int32_t> tokens, std::span<float> logits) = 0;
 
   [[nodiscard]] virtual const Plan& plan() const = 0;
+  // Plan::rank_exchange, for RankExchange; empty at world size 1.
+  [[nodiscard]] virtual std::span<std::byte> exchange_memory() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual std::vector<MemoryUsage> memory() const = 0;
   // Since Create.

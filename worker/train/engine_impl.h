@@ -54,6 +54,10 @@ class EngineImpl final : public Engine {
                                        int repeats) override;
   absl::Status Logits(std::span<const std::int32_t> tokens, std::span<float> logits) override;
   [[nodiscard]] const Plan& plan() const override { return plan_; }
+  [[nodiscard]] std::span<std::byte> exchange_memory() const override {
+    return plan_.rank_exchange == kNoBuffer ? std::span<std::byte>()
+                                            : arena_.Bytes(plan_.rank_exchange);
+  }
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] std::vector<MemoryUsage> memory() const override;
   [[nodiscard]] const FamilyTable& families() const override { return recorder_.totals(); }

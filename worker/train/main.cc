@@ -176,6 +176,24 @@ absl::StatusOr<bool> WantsOtherBackend(const std::vector<std::string>& arguments
   return device != own;
 }
 
+constexpr char kRunUsage[] =
+    R"(Usage: fsdp-trainer run JOB.yaml [flags]
+
+Trains the job on this machine, without a coordinator, and prints every step. "-" reads the job from
+standard input. Checkpoints go to the job's checkpoint.dir; checkpoint.resumeFrom goes on from one.
+
+  --local-ranks N                       ranks, processes on this machine (1)
+  --communicator gloo|in_process|nccl   between them (gloo; nccl on GPUs; in_process: threads)
+  --device cpu|cuda                     cuda needs fsdp-trainer-cuda beside this executable
+  --set KEY=VALUE                       changes one field, as fsdpctl submit --set; may be repeated
+
+Examples:
+  fsdp-trainer run deploy/examples/tiny.yaml
+  fsdp-trainer run deploy/examples/tiny.yaml --local-ranks 2 --set limits.maxSteps=10
+
+Exit codes: as fsdp-trainer --help says.
+)";
+
 bool WantsHelp(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == "--help" || argument == "-h" ||
@@ -194,6 +212,7 @@ int Main(int argc, char** argv) {
                : command == "logits"      ? kLogitsUsage
                : command == "export"      ? kExportUsage
                : command == "checkpoint"  ? kCheckpointUsage
+               : command == "run"         ? kRunUsage
                                           : kUsage,
                stdout);
     return 0;

@@ -234,6 +234,10 @@ class OracleRun {
                                                  report_.bf16_rms,
                                                  kBf16Least * report_.peer_bf16_rms));
     }
+    // How far bf16 weights drift is published, not judged; but numbers they are.
+    if (!std::isfinite(report_.final_error)) {
+      report_.failures.push_back("the final weights, ours or the expected, are not finite");
+    }
   }
 
   const OracleFile& oracle_;

@@ -128,7 +128,7 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   LOG_INFO("rank %d on %s; attention forward: %s, backward: %s", setup_.rank(), device_.name(),
            attention.forward, attention.backward);
   ASSIGN_OR_RETURN(engine_, Engine::Create(setup_.plan, options, device_, gather, scatter));
-  ASSIGN_OR_RETURN(exchange_, RankExchange::Create(device_, gather));
+  ASSIGN_OR_RETURN(exchange_, RankExchange::Create(*engine_, device_, gather));
   CheckpointOptions checkpoint_options;
   checkpoint_options.store = run_.store;
   checkpoint_options.verdict_wait = run_.verdict_wait;

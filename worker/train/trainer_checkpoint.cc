@@ -104,8 +104,10 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
   saving_ = Saving{at};
   last_step_ = at.step;
   if (thread_ != nullptr) return absl::OkStatus();
+  // A coordinator that has not answered the last proposal keeps no further step waiting.
+  const bool silent = !proposals_.empty();
   RETURN_IF_ERROR(FinishShards());
-  return Settle(options_.verdict_wait);
+  return Settle(silent ? absl::ZeroDuration() : options_.verdict_wait);
 }
 
 ShardSaver::Progress CheckpointManager::progress() {

@@ -11,14 +11,12 @@
 
 namespace fsdp {
 
-absl::StatusOr<std::unique_ptr<RankExchange>> RankExchange::Create(Device& device,
+absl::StatusOr<std::unique_ptr<RankExchange>> RankExchange::Create(Engine& engine, Device& device,
                                                                    Communicator* communicator) {
-  std::unique_ptr<RankExchange> exchange(new RankExchange(device, communicator));
+  std::unique_ptr<RankExchange> exchange(
+      new RankExchange(device, communicator, engine.exchange_memory()));
   if (communicator == nullptr) return exchange;
-  const std::size_t bytes =
-      static_cast<std::size_t>(communicator->world_size() + 1) * kMaxValues * sizeof(double);
-  ASSIGN_OR_RETURN(exchange->device_memory_, device.Allocate(bytes));
-  ASSIGN_OR_RETURN(exchange->host_memory_, device.AllocateHost(bytes));
+  ASSIGN_OR_RETURN(exchange->host_memory_, device.AllocateHost(exchange->device_memory_.size()));
   return exchange;
 }
 
@@ -31,7 +29,7 @@ absl::StatusOr<std::vector<std::vector<double>>> RankExchange::Gather(std::span<
   const auto world = static_cast<std::size_t>(communicator_->world_size());
   const std::size_t count = mine.size();
   auto* host = static_cast<double*>(host_memory_->data());
-  auto* from = static_cast<double*>(device_memory_->data());
+  auto* from = reinterpret_cast<double*>(device_memory_.data());
   double* all = from + kMaxValues;
   Stream& stream = device_.gather();
   std::copy(mine.begin(), mine.end(), host);

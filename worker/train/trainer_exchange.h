@@ -4,6 +4,7 @@
 // A few numbers from every rank to every rank: what the trainer itself (not the engine) must agree
 // on, such as a stop that reached one rank a step before the others.
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,18 +14,21 @@
 #include "absl/status/statusor.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
+#include "worker/plan/plan.h"
+#include "worker/train/engine.h"
 
 namespace fsdp {
 
 class RankExchange {
  public:
-  static constexpr std::size_t kMaxValues = 8;
+  static constexpr std::size_t kMaxValues = kMaxExchangeValues;
   static constexpr std::size_t kMaxTextBytes = 2048;
 
   // `communicator` is null at world size 1; it and its stream (the device's gather stream) are
-  // shared with the engine, so calls come between engine calls, from the step thread.
-  //   RESOURCE_EXHAUSTED  the device has no few hundred bytes left
-  static absl::StatusOr<std::unique_ptr<RankExchange>> Create(Device& device,
+  // shared with the engine, so calls come between engine calls, from the step thread. The engine
+  // outlives the exchange, which works in its exchange_memory().
+  //   RESOURCE_EXHAUSTED  the host cannot give a few hundred bytes
+  static absl::StatusOr<std::unique_ptr<RankExchange>> Create(Engine& engine, Device& device,
                                                               Communicator* communicator);
 
   // values[rank] = that rank's `mine`; at most kMaxValues, as many on every rank. Also a barrier.
@@ -36,12 +40,12 @@ class RankExchange {
   absl::StatusOr<std::vector<std::string>> GatherTexts(std::string_view mine, const char* label);
 
  private:
-  RankExchange(Device& device, Communicator* communicator)
-      : device_(device), communicator_(communicator) {}
+  RankExchange(Device& device, Communicator* communicator, std::span<std::byte> device_memory)
+      : device_(device), communicator_(communicator), device_memory_(device_memory) {}
 
   Device& device_;
   Communicator* const communicator_;
-  std::unique_ptr<DeviceBuffer> device_memory_;  // [kMaxValues], then [world, kMaxValues]
+  const std::span<std::byte> device_memory_;  // [kMaxValues], then [world, kMaxValues]
   std::unique_ptr<DeviceBuffer> host_memory_;
 };
 

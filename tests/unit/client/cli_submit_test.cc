@@ -156,6 +156,24 @@ TEST_F(SubmitTest, UnschedulableIsSix) {
   EXPECT_EQ(Run({"submit", "-"}).exit_code, 6);
 }
 
+// The spec's own stand above with their places, from the check here.
+TEST_F(SubmitTest, WarningsOfTheCoordinatorAreToldOnce) {
+  runner_.service.Warn("the cluster as it is cannot hold this job");
+  for (const char* dry : {"--dry-run", "--set=limits.maxSteps=9"}) {
+    const CliResult result = Run({"submit", "-", dry});
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr("warning: the cluster as it is cannot hold this job\n"))
+        << dry;
+  }
+  const std::string of_spec =
+      "spec.data.targets = next_token: with mask full every position sees the token it must "
+      "predict: the loss will mean nothing; allowed: targets independent, or mask causal";
+  runner_.service.Warn(of_spec);
+  const CliResult masked = Run({"submit", "-", "--set=model.mask=full"});
+  EXPECT_THAT(masked.err, HasSubstr("<stdin>:7:3: warning: " + of_spec));
+  EXPECT_EQ(masked.err.find(of_spec), masked.err.rfind(of_spec));
+}
+
 TEST_F(SubmitTest, UnreachableTellsHowToAskAgain) {
   runner_.service.Stop();
   runner_.variables["FSDPCTL_CALL_TIMEOUT"] = "50ms";
@@ -164,10 +182,13 @@ TEST_F(SubmitTest, UnreachableTellsHowToAskAgain) {
   EXPECT_THAT(result.err, HasSubstr("--request-id r-7"));
 }
 
-TEST_F(SubmitTest, AnEmptyRequestIdIsRefused) {
-  const CliResult result = Run({"submit", "-", "--request-id", ""});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("--request-id=: is empty"));
+TEST_F(SubmitTest, WhatIsNoRequestIdIsRefused) {
+  for (const std::string& id :
+       {std::string(), std::string("bad id!"), std::string("\xff\xfe"), std::string(37, 'a')}) {
+    const CliResult result = Run({"submit", "-", "--request-id", id});
+    EXPECT_EQ(result.exit_code, 2) << id;
+    EXPECT_THAT(result.err, HasSubstr("give 1 to 36 letters, digits and dashes"));
+  }
   EXPECT_EQ(runner_.service.num_created(), 0);
 }
 
@@ -229,6 +250,8 @@ TEST_F(SubmitTest, PlanWorksOffline) {
   EXPECT_THAT(Run({"plan", "-", "-o", "json"}).out, HasSubstr("\"worldSize\": 2"));
   EXPECT_EQ(Run({"plan", "-", "--device-memory", "1KiB"}).exit_code, 6);
   EXPECT_EQ(Run({"plan", "-", "--device-memory", "lots"}).exit_code, 2);
+  // 80 what?
+  EXPECT_EQ(Run({"plan", "-", "--device-memory", "80"}).exit_code, 2);
   EXPECT_EQ(Run({"plan", "-", "--world-size", "0"}).exit_code, 2);
   EXPECT_THAT(Run({"plan", "--list-presets"}).out, HasSubstr("llama-tiny"));
 }

@@ -213,7 +213,11 @@ grpc::Status FakeService::CreateJob(Context, const v1::CreateJobRequest* request
     response->mutable_plan()->set_world_size(2);
     response->mutable_plan()->set_parameters(1234567);
     response->mutable_plan()->set_total_bytes(3 << 20);
-    if (request->validate_only()) return grpc::Status::OK;
+    if (request->validate_only()) {
+      *response->mutable_job()->mutable_spec() = request->job();
+      if (!warning_.empty()) response->mutable_job()->add_warnings(warning_);
+      return grpc::Status::OK;
+    }
     const auto known = request_ids_.find(request->request_id());
     response->set_existing(known != request_ids_.end());
     if (response->existing()) {
@@ -226,6 +230,7 @@ grpc::Status FakeService::CreateJob(Context, const v1::CreateJobRequest* request
     job.set_state(v1::JOB_STATE_QUEUED);
     job.set_revision(1);
     *job.mutable_spec() = request->job();
+    if (!warning_.empty()) job.add_warnings(warning_);
     request_ids_[request->request_id()] = job.name();
     records_[job.name()].job = job;
     *response->mutable_job() = job;

@@ -97,6 +97,17 @@ TEST_F(JobLifeTest, TheSameRequestIdAHundredTimesMakesOneJob) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
 }
 
+TEST_F(JobLifeTest, ARefusedRequestIdIsARefusedSubmission) {
+  grpc::ClientContext context;
+  v1::CreateJobRequest request;
+  *request.mutable_job() = SmallJob(1, 1);
+  request.set_request_id("bad id!");
+  v1::CreateJobResponse response;
+  EXPECT_EQ(jobs_->CreateJob(&context, request, &response).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(server_->counters().Value("fsdp_admission_refused_total", "INVALID_ARGUMENT"), 1);
+}
+
 TEST_F(JobLifeTest, EveryBadFieldIsAViolationAndOneErrorInfoIsThere) {
   v1::TrainingJob job = SmallJob(1, 1);
   job.mutable_spec()->mutable_model()->set_num_heads(5);

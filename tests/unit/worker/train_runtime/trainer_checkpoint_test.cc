@@ -149,6 +149,8 @@ TEST_F(TrainerTest, AVerdictThatComesLateDoesNotStopTraining) {
   ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
   EXPECT_EQ(epoch.links[0]->Steps().size(), 6U);
   EXPECT_EQ(Newest()->step, 6);
+  // A coordinator that is silent holds one save up, not each.
+  EXPECT_EQ(epoch.links[0]->unanswered_waits(), 1);
   // The coordinator hears of each as soon as it is on disk.
   std::vector<std::int64_t> published;
   for (const auto& message : epoch.links[0]->Messages()) {

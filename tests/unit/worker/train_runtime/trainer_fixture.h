@@ -3,6 +3,7 @@
 
 // Whole ranks in process: threads, in_process communicators, a link that plays the control plane.
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -46,7 +47,10 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
   absl::StatusOr<v1::CommitEpoch> WaitCommit() override { return v1::CommitEpoch(); }
   std::optional<v1::ManifestVerdict> TakeVerdict(std::int64_t step, absl::Duration wait) override {
     // The waits of a save are short here, those of the end are a second.
-    if (verdicts_ == Verdicts::kAdmitWhenDone && wait < absl::Seconds(1)) return std::nullopt;
+    if (verdicts_ == Verdicts::kAdmitWhenDone && wait < absl::Seconds(1)) {
+      if (wait > absl::ZeroDuration()) ++unanswered_waits_;
+      return std::nullopt;
+    }
     v1::ManifestVerdict verdict;
     verdict.set_step(step);
     verdict.set_admitted(verdicts_ != Verdicts::kRefuse);
@@ -99,6 +103,8 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
     }
     return order;
   }
+  // Of saves, for a verdict that did not come.
+  [[nodiscard]] int unanswered_waits() const { return unanswered_waits_; }
   [[nodiscard]] int pulses() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return pulses_;
@@ -116,6 +122,7 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
   std::vector<v1::TrainerToDaemon> messages_;
   std::function<void()> dump_;
   int pulses_ = 0;
+  std::atomic<int> unanswered_waits_ = 0;
   Verdicts verdicts_ = Verdicts::kAdmit;
   std::int64_t stop_after_ = 0;
   v1::StopMode stop_mode_ = v1::STOP_MODE_UNSPECIFIED;

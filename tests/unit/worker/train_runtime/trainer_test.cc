@@ -76,6 +76,7 @@ TEST_F(TrainerTest, ARankTellsItsStoryInOrder) {
   EXPECT_TRUE(steps[5].final());
   EXPECT_EQ(steps[0].metrics().tokens(), 5 * 16);
   EXPECT_EQ(steps[0].metrics().memory_peak_bytes_by_rank_size(), 2);
+  EXPECT_EQ(steps[5].metrics().memory_peak_bytes(), joined.memory_planned_bytes());
   EXPECT_FALSE(steps[0].families().empty());
 
   const v1::TrainerDone& done = epoch.done();
