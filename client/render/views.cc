@@ -123,11 +123,12 @@ std::string BlocksText(std::int32_t recomputed, const v1::Plan& plan) {
 std::string PolicyTable(const v1::Plan& plan) {
   Table table({{"RECOMPUTE"}, {"BLOCKS", true}, {"PER RANK", true}, {"STEP", true}, {"FITS"}});
   for (const auto& policy : plan.policies()) {
-    table.AddRow(
-        {EnumText(policy.recompute()), BlocksText(policy.recomputed_blocks(), plan),
-         BytesText(policy.total_bytes()),
-         policy.predicted_step_seconds() > 0 ? StepSecondsText(policy.predicted_step_seconds()) : "-",
-         policy.fits() ? "yes" : "no"});
+    table.AddRow({EnumText(policy.recompute()), BlocksText(policy.recomputed_blocks(), plan),
+                  BytesText(policy.total_bytes()),
+                  policy.predicted_step_seconds() > 0
+                      ? StepSecondsText(policy.predicted_step_seconds())
+                      : "-",
+                  policy.fits() ? "yes" : "no"});
   }
   return table.Render("  ");
 }

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/worker/tokenize/sentencepiece_support.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/worker/tokenize/sentencepiece_support.h"
 #include "worker/tokenize/tokenizer.h"
 
 namespace fsdp {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/worker/tokenize/small_tokenizer.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/unit/worker/tokenize/small_tokenizer.h"
 
 namespace fsdp {
 namespace {
