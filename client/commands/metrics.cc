@@ -54,6 +54,8 @@ const std::vector<Field>& Fields() {
       {"other_seconds", [](Step s) { return Number(s.phases().other_seconds()); }},
       {"unattributed_seconds", [](Step s) { return Number(s.phases().unattributed_seconds()); }},
       {"skipped", [](Step s) { return s.skipped() ? "1" : "0"; }},
+      {"spike", [](Step s) { return s.spike() ? "1" : "0"; }},
+      {"rolled_back", [](Step s) { return s.rolled_back() ? "1" : "0"; }},
   };
   return fields;
 }
@@ -78,7 +80,10 @@ std::string TableLine(const v1::StepMetrics& step) {
       UnsignedNan(step.grad_norm()), step.lr(), ShortNumber(step.tokens_per_second()),
       StepSecondsText(step.step_seconds()),
       step.mfu() > 0 ? absl::StrFormat("%.1f%%", step.mfu() * 100) : "-",
-      BytesText(step.memory_peak_bytes()), step.skipped() ? "  skipped" : "");
+      BytesText(step.memory_peak_bytes()),
+      step.rolled_back() ? "  rolled back"
+      : step.skipped()   ? "  skipped"
+                         : "");
 }
 
 int Run(CommandRun& run) {

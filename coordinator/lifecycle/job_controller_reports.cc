@@ -1,6 +1,7 @@
 // JobController: what the ranks of the current epoch report.
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -167,17 +168,22 @@ void JobController::ConfirmCheckpoint(std::int64_t step) {
 }
 
 // The list follows the same retention as rank 0 on disk: the newest N, every M-th step, the best
-// one. Only those that are known to be on disk count. However many proposals waited for a verdict
-// and are admitted in one go, none of them pushes out what is there until it is there itself.
+// one, the newest with a finite loss. Only those that are known to be on disk count. However many
+// proposals waited for a verdict and are admitted in one go, none of them pushes out what is there
+// until it is there itself.
 void JobController::KeepNewestCheckpoints() {
   const v1::CheckpointSpec& spec = job().spec().spec().checkpoint();
   const int keep = spec.has_keep_last() ? spec.keep_last() : kDefaultKeepLast;
   if (keep == 0) return;
   const v1::CheckpointInfo* best = nullptr;
+  std::int64_t finite_step = -1;
   std::ptrdiff_t num_old = -keep;
   for (const v1::CheckpointInfo& checkpoint : job_.checkpoints) {
     if (!IsConfirmed(checkpoint.step())) continue;
     ++num_old;
+    if (checkpoint.has_train_loss() && std::isfinite(checkpoint.train_loss())) {
+      finite_step = checkpoint.step();
+    }
     if (checkpoint.has_validation_loss() &&
         (best == nullptr || checkpoint.validation_loss() < best->validation_loss())) {
       best = &checkpoint;
@@ -189,7 +195,7 @@ void JobController::KeepNewestCheckpoints() {
     const bool every =
         spec.keep_every_steps() > 0 && checkpoint.step() % spec.keep_every_steps() == 0;
     const bool old = IsConfirmed(checkpoint.step()) && num_old-- > 0;
-    if (!old || every || checkpoint.step() == best_step) {
+    if (!old || every || checkpoint.step() == best_step || checkpoint.step() == finite_step) {
       kept.push_back(checkpoint);
     } else {
       effects_.dropped_checkpoints.push_back(checkpoint.step());

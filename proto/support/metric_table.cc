@@ -71,8 +71,11 @@ constexpr MetricDescriptor kTable[] = {
     {"fsdp_steps_total", kCounter, kWorker, "steps", kByRank,
      "Steps reported by this rank since its worker first ran it, skipped ones included."},
     {"fsdp_steps_skipped_total", kCounter, kWorker, "steps", kByRank,
-     "Steps whose update was left out (no valid token, or a non-finite gradient under the skip "
-     "policy)."},
+     "Steps whose update was left out: no valid token, figures that are not finite, or a spike."},
+    {"fsdp_rollbacks_total", kCounter, kWorker, "", kByRank,
+     "Steps after which all ranks went back to a checkpoint (train.onNonFinite or onSpike: "
+     "rollback); "
+     "take the maximum over ranks, not the sum."},
     {"fsdp_tokens_total", kCounter, kWorker, "tokens", kByRank,
      "Tokens of the whole job's steps as this rank saw them; take the maximum over ranks, not the "
      "sum."},

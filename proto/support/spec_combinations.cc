@@ -252,6 +252,22 @@ void CheckNoValidation(const v1::JobSpec& spec, Findings* findings) {
   }
 }
 
+void CheckNumericPolicy(const v1::JobSpec& spec, Findings* findings) {
+  const auto& train = spec.train();
+  if (train.spike_sigma() == 0 && train.on_spike() != v1::NON_FINITE_POLICY_STOP) {
+    findings->Error("spec.train.onSpike", "says nothing without spikeSigma: give both",
+                    {ShortEnumName(*v1::NonFinitePolicy_descriptor(), train.on_spike()), "", ""});
+  }
+  if (!spec.checkpoint().dir().empty() && spec.checkpoint().every_steps() > 0) return;
+  const auto check = [&](const char* path, v1::NonFinitePolicy policy) {
+    if (policy != v1::NON_FINITE_POLICY_ROLLBACK) return;
+    findings->Error(path, "needs a checkpoint to go back to: set checkpoint.dir and everySteps",
+                    {"rollback", "", ""});
+  };
+  check("spec.train.onNonFinite", train.on_non_finite());
+  check("spec.train.onSpike", train.on_spike());
+}
+
 void CheckCheckpoint(const v1::JobSpec& spec, Findings* findings) {
   const auto& checkpoint = spec.checkpoint();
   if (checkpoint.dir().empty()) {
@@ -427,6 +443,7 @@ void CheckTraining(const v1::TrainingJob& job, Findings* findings) {
     findings->Error("spec.train.deterministic", "not in this release on cuda; leave it out",
                     {"true", "false, or device cpu, which is always deterministic", ""});
   }
+  CheckNumericPolicy(spec, findings);
   CheckSchedule(spec, findings);
 }
 

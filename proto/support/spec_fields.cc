@@ -128,12 +128,10 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.train.recompute", .default_value = "auto"},
     {.path = "spec.train.deterministic", .default_value = "false"},
     {.path = "spec.train.onNonFinite", .default_value = "stop"},
-    {.path = "spec.train.spikeSigma",
-     .min = 0,
-     .max = 1e6,
-     .default_value = "0",
-     .not_in_release = "spikes are not acted on; watch fsdp_loss"},
-    {.path = "spec.train.onSpike", .not_in_release = "spikes are not acted on; watch fsdp_loss"},
+    {.path = "spec.train.spikeSigma", .min = 0, .max = 1e6, .default_value = "0"},
+    {.path = "spec.train.onSpike", .default_value = "stop"},
+    {.path = "spec.train.maxConsecutiveSkips", .min = 1, .max = 1e6, .default_value = "10"},
+    {.path = "spec.train.maxRollbacks", .min = 1, .max = 1e6, .default_value = "3"},
 
     {.path = "spec.optimizer.name", .default_value = "adamw"},
     {.path = "spec.optimizer.lr",
@@ -261,7 +259,6 @@ constexpr auto kRules = std::to_array<FieldRule>({
 
 constexpr auto kValues = std::to_array<ValueRule>({
     {"spec.data.source", "jsonl", "use text (one file) or tokens"},
-    {"spec.train.onNonFinite", "rollback", "use stop or skip"},
 });
 
 constexpr auto kChoices = std::to_array<Choice>({

@@ -3,7 +3,9 @@
 
 // A communicator that fails where a script says, and is the wrapped one everywhere else.
 
+#include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,6 +40,14 @@ class FaultScript {
     return *this;
   }
 
+  // At the n-th agreement of the trainers (from 1), when no engine computes, this rank's part of
+  // the unit that was gathered last becomes NaN: a device whose memory went bad. f32 on the CPU.
+  FaultScript& PoisonWeightsAtAgreement(int agreement) {
+    poison_at_ = agreement;
+    return *this;
+  }
+  [[nodiscard]] int poison_at() const { return poison_at_; }
+
   [[nodiscard]] absl::Status Apply(int collective, Communicator& inner) const {
     const auto fault = faults_.find(collective);
     return fault == faults_.end() ? absl::OkStatus() : fault->second(inner);
@@ -45,6 +55,7 @@ class FaultScript {
 
  private:
   std::map<int, std::function<absl::Status(Communicator&)>> faults_;
+  int poison_at_ = 0;
 };
 
 class FaultyCommunicator final : public Communicator {
@@ -58,6 +69,11 @@ class FaultyCommunicator final : public Communicator {
 
   absl::Status AllGather(const Vector& shard, const Vector& unit, Stream& stream) override {
     const absl::Status status = Next();
+    if (agreeing_) {
+      if (++agreements_ == script_.poison_at()) Poison();
+    } else {
+      gathered_ = shard;
+    }
     return status.ok() ? inner_->AllGather(shard, unit, stream) : status;
   }
   absl::Status ReduceScatter(const Vector& unit, const Vector& shard, Stream& stream) override {
@@ -76,7 +92,10 @@ class FaultyCommunicator final : public Communicator {
     const absl::Status status = Next();
     return status.ok() ? inner_->Barrier(stream) : status;
   }
-  void SetLabel(std::string_view label) override { inner_->SetLabel(label); }
+  void SetLabel(std::string_view label) override {
+    agreeing_ = label == "agree";
+    inner_->SetLabel(label);
+  }
   void Abort(const std::string& reason) override { inner_->Abort(reason); }
   [[nodiscard]] absl::Status Health() const override {
     return dead_.ok() ? inner_->Health() : dead_;
@@ -88,8 +107,16 @@ class FaultyCommunicator final : public Communicator {
     return dead_;
   }
 
+  void Poison() const {
+    auto* const values = static_cast<float*>(gathered_.data);
+    std::fill(values, values + gathered_.size, std::numeric_limits<float>::quiet_NaN());
+  }
+
   std::unique_ptr<Communicator> inner_;
   FaultScript script_;
+  Vector gathered_{};  // of this rank, not an agreement
+  bool agreeing_ = false;
+  int agreements_ = 0;
   int issued_ = 0;
   absl::Status dead_;
 };

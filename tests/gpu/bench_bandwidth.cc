@@ -199,7 +199,7 @@ void Optimizers(Device& device, Table& table, std::int64_t size) {
   auto* step = reinterpret_cast<StepScalars*>(shared.Bytes(sizeof(StepScalars)).data());
   const StepScalars host_step = *StepScalarsOf(1e-4, 1, options);
   Must(device.Copy(step, &host_step, sizeof(host_step), device.compute()), "copy");
-  Must(ops.FinishStats(device.compute(), stats, 1, scalars), "finish stats");
+  Must(ops.FinishStats(device.compute(), stats, 1, step, scalars), "finish stats");
   Must(device.Synchronize(device.compute()), "finish stats");
   // Two weight decays in turn, as norm weights between matrices have it.
   std::vector<DecaySegment> segments;

@@ -121,7 +121,7 @@ TEST_F(CudaGraph, BlockReplaysTheBitsOfTheEagerRun) {
     then(ops.MatMul(stream(), d_qkv, no, w, no, {}, dy, false));
     then(ops.RmsNormBackward(stream(), dy, x, norm, rstd, {}, dx, {}, d_norm, false, norm_scratch));
     then(ops.GradStats(stream(), {dw.data, kF32, master.size}, stats, stats_scratch));
-    then(ops.FinishStats(stream(), stats, 1, scalars));
+    then(ops.FinishStats(stream(), stats, 1, step, scalars));
     then(ops.AdamW(stream(), master, m, v, {dw.data, kF32, master.size}, segments, {}, step,
                    scalars));
     return status;

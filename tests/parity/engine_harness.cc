@@ -21,10 +21,10 @@ absl::StatusOr<RunResult> TrainRank(const RunOptions& options, LocalRank& rank) 
   result.schedule_hash = plan.schedule_hash;
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     const GlobalBatch batch = MakeBatch(options, step);
-    ASSIGN_OR_RETURN(
-        const StepResult figures,
-        engine->Step({step, options.optimizer.lr, ShareOf(batch.tokens, plan, rank.rank),
-                      ShareOf(batch.targets, plan, rank.rank)}));
+    StepInput input{step, options.optimizer.lr, ShareOf(batch.tokens, plan, rank.rank),
+                    ShareOf(batch.targets, plan, rank.rank)};
+    if (options.bounds) input.bounds = options.bounds(step);
+    ASSIGN_OR_RETURN(const StepResult figures, engine->Step(input));
     if (figures.step > 0) result.steps.push_back(figures);
   }
   if (!options.synchronous) {

@@ -24,6 +24,7 @@ struct RunOptions {
   std::int64_t ignore_every = 0;
   bool ignore_all = false;
   bool evaluate = false;
+  std::function<StepBounds(std::int64_t step)> bounds;  // null: none
 };
 
 struct RunResult {

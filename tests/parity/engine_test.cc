@@ -6,10 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -28,6 +30,7 @@ using testing_support::MakeBatch;
 using testing_support::MakeSolo;
 using testing_support::Preset;
 using testing_support::RunOptions;
+using testing_support::RunResult;
 using testing_support::SmallPlan;
 using testing_support::Train;
 
@@ -153,6 +156,89 @@ TEST(Step, NonFiniteGradientLeavesTheWeightsAlone) {
   EXPECT_TRUE(result->non_finite);
   EXPECT_TRUE(result->skipped);
   EXPECT_EQ(norm[1], other);
+}
+
+// On any world size: slices of ranks begin and end within parameters.
+TEST(Step, DecayLeavesVectorsAloneWhereItIsToldTo) {
+  std::int64_t num_vectors = 0;
+  for (const int world : {1, 3}) {
+    RunOptions options;
+    options.plan = SmallPlan(Preset("gpt2-tiny"));
+    options.plan.world_size = world;
+    // Two steps: biases begin at 0, where decay does nothing.
+    options.steps = 2;
+    options.optimizer.weight_decay = 0.5;
+    const auto all = Train(options);
+    options.optimizer.decay_vectors = false;
+    const auto matrices = Train(options);
+    // As torch.optim.AdamW with the vectors in a group of their own: of the first step alone can it
+    // be told apart, since later gradients depend on all weights.
+    options.steps = 1;
+    const auto matrices_once = Train(options);
+    options.optimizer.weight_decay = 0;
+    const auto undecayed_once = Train(options);
+    ASSERT_TRUE(all.ok() && matrices.ok() && matrices_once.ok() && undecayed_once.ok());
+    const auto plan = BuildPlan(options.plan);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::size_t at = 0;  // in rank 0's rows
+    for (const UnitPlan& unit : plan->units) {
+      for (std::size_t i = 0; i < unit.spec.parameters.size(); ++i) {
+        const ParameterSpec& parameter = unit.spec.parameters[i];
+        const RowRange rows = unit.layout.RowsOf(0, static_cast<int>(i), parameter);
+        const auto size =
+            static_cast<std::size_t>((rows.end - rows.begin) * parameter.row_elements());
+        if (size == 0) continue;
+        const auto slice = [&](const RunResult& run) {
+          return std::span(run.weights).subspan(at, size);
+        };
+        const auto same = [&](const RunResult& a, const RunResult& b) {
+          return std::equal(slice(a).begin(), slice(a).end(), slice(b).begin());
+        };
+        EXPECT_EQ(same(*matrices_once, *undecayed_once), parameter.is_vector()) << parameter.name;
+        EXPECT_FALSE(same(*matrices, *all)) << parameter.name;
+        num_vectors += parameter.is_vector() ? 1 : 0;
+        at += size;
+      }
+    }
+    EXPECT_EQ(at, all->weights.size());
+  }
+  EXPECT_GT(num_vectors, 0);
+}
+
+// Above the bounds of the step no rank updates anything, with and without waiting for the figures;
+// at them all do.
+TEST(Step, ASpikeLeavesTheWeightsOfAllRanksAlone) {
+  for (const int world : {1, 2, 3, 4}) {
+    for (const bool synchronous : {true, false}) {
+      RunOptions options;
+      options.plan = SmallPlan(Preset("llama-tiny"));
+      options.plan.world_size = world;
+      options.synchronous = synchronous;
+      options.steps = 1;
+      options.evaluate = true;  // by the weights of all ranks
+      const auto once = Train(options);
+      ASSERT_TRUE(once.ok()) << once.status();
+      EXPECT_FALSE(once->steps[0].spike);
+      const double loss = once->steps[0].loss;
+      const double norm = once->steps[0].grad_norm;
+      options.bounds = [&](std::int64_t) { return StepBounds{loss, norm}; };
+      const auto at_bounds = Train(options);
+      ASSERT_TRUE(at_bounds.ok()) << at_bounds.status();
+      EXPECT_FALSE(at_bounds->steps[0].skipped);
+      EXPECT_EQ(at_bounds->weights, once->weights);
+      options.steps = 2;
+      for (const StepBounds bounds : {StepBounds{.loss = 1e-3}, StepBounds{.grad_norm = 1e-9}}) {
+        options.bounds = [&](std::int64_t step) { return step == 2 ? bounds : StepBounds{}; };
+        const auto spiked = Train(options);
+        ASSERT_TRUE(spiked.ok()) << spiked.status();
+        EXPECT_TRUE(spiked->steps[1].spike);
+        EXPECT_TRUE(spiked->steps[1].skipped);
+        EXPECT_FALSE(spiked->steps[1].non_finite);
+        EXPECT_EQ(spiked->weights, once->weights) << "world " << world;
+        EXPECT_EQ(spiked->evaluation.loss_sum, once->evaluation.loss_sum) << "world " << world;
+      }
+    }
+  }
 }
 
 TEST(Step, AsynchronousFiguresAreTheSameOneStepLater) {

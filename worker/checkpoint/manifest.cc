@@ -78,6 +78,19 @@ class Fields {
     if (!value->is_number()) return Complain(key, "is neither a number nor null");
     *out = value->get<double>();
   }
+  // A number.
+  void Real(const char* key, double* out) {
+    const json* value = Get(key);
+    if (value == nullptr) return;
+    if (!value->is_number()) return Complain(key, "is not a number");
+    *out = value->get<double>();
+  }
+  // Null where the key is left out.
+  const json* Optional(const char* key) {
+    known_.insert(key);
+    const auto it = object_.find(key);
+    return it == object_.end() ? nullptr : &*it;
+  }
   const json* List(const char* key) {
     const json* value = Get(key);
     if (value == nullptr) return nullptr;
@@ -123,6 +136,39 @@ nlohmann::ordered_json ToJson(const ManifestTensor& tensor) {
     ranges.push_back({{"file", range.file}, {"rows", {range.row_begin, range.row_end}}});
   }
   return {{"name", tensor.name}, {"shape", tensor.shape}, {"ranges", ranges}};
+}
+
+nlohmann::ordered_json ToJson(const RunningFigure& figure) {
+  return {{"mean", figure.mean}, {"variance", figure.variance}};
+}
+
+nlohmann::ordered_json ToJson(const NumericState& state) {
+  return {{"consecutive_skips", state.consecutive_skips},
+          {"rollbacks", state.rollbacks},
+          {"num_updates", state.num_updates},
+          {"loss", ToJson(state.loss)},
+          {"grad_norm", ToJson(state.grad_norm)}};
+}
+
+absl::Status ParseFigure(const json* value, const std::string& where, RunningFigure* figure) {
+  if (value == nullptr) return absl::OkStatus();  // the caller's fields say that it is missing
+  Fields fields(*value, where);
+  fields.Real("mean", &figure->mean);
+  fields.Real("variance", &figure->variance);
+  if (fields.status().ok() && figure->variance < 0) fields.Complain("variance", "is negative");
+  return fields.Done();
+}
+
+absl::StatusOr<NumericState> ParseNumerics(const json& value) {
+  NumericState state;
+  Fields fields(value, "numerics");
+  fields.Number("consecutive_skips", &state.consecutive_skips);
+  fields.Number("rollbacks", &state.rollbacks);
+  fields.Number("num_updates", &state.num_updates);
+  RETURN_IF_ERROR(ParseFigure(fields.Get("loss"), "numerics.loss", &state.loss));
+  RETURN_IF_ERROR(ParseFigure(fields.Get("grad_norm"), "numerics.grad_norm", &state.grad_norm));
+  RETURN_IF_ERROR(fields.Done());
+  return state;
 }
 
 absl::StatusOr<ManifestFile> ParseFile(const json& value, const std::string& where) {
@@ -299,6 +345,8 @@ std::string SerializeManifest(const Manifest& manifest) {
   out["created"] = manifest.created;
   out["train_loss"] = LossToJson(manifest.train_loss);
   out["validation_loss"] = LossToJson(manifest.validation_loss);
+  // Left out where there is nothing to say.
+  if (manifest.numerics != NumericState()) out["numerics"] = ToJson(manifest.numerics);
   out["files"] = json::array();
   for (const ManifestFile& file : manifest.files) {
     out["files"].push_back({{"name", file.name},
@@ -332,6 +380,9 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text) {
   fields.Text("created", &manifest.created);
   fields.Loss("train_loss", &manifest.train_loss);
   fields.Loss("validation_loss", &manifest.validation_loss);
+  if (const json* numerics = fields.Optional("numerics"); numerics != nullptr) {
+    ASSIGN_OR_RETURN(manifest.numerics, ParseNumerics(*numerics));
+  }
   RETURN_IF_ERROR(ParseLists(fields, &manifest));
   RETURN_IF_ERROR(fields.Done());
   if (manifest.files.size() != static_cast<std::size_t>(manifest.world_size)) {

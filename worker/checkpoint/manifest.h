@@ -41,6 +41,23 @@ struct ManifestTensor {
   std::vector<ManifestRange> ranges;  // tile the rows, in order, without holes
 };
 
+// Mean and variance over the last updates.
+struct RunningFigure {
+  double mean = 0;
+  double variance = 0;
+  bool operator==(const RunningFigure&) const = default;
+};
+
+// What the policies on non-finite figures and spikes go by (worker/train/numeric_guard.h).
+struct NumericState {
+  std::int64_t consecutive_skips = 0;  // updates left out one after another up to `step`
+  std::int64_t rollbacks = 0;          // of the job
+  std::int64_t num_updates = 0;  // that `loss` and `grad_norm` are of; 0: spikes are not looked for
+  RunningFigure loss;
+  RunningFigure grad_norm;  // before clipping
+  bool operator==(const NumericState&) const = default;
+};
+
 struct Manifest {
   std::string job;
   std::int64_t epoch = 0;
@@ -54,6 +71,7 @@ struct Manifest {
   std::string created;                 // RFC 3339, UTC
   std::optional<double> train_loss;    // of `step`
   std::optional<double> validation_loss;
+  NumericState numerics;
   std::vector<ManifestFile> files;      // by rank
   std::vector<ManifestTensor> tensors;  // by name
 

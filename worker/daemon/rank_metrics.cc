@@ -93,6 +93,7 @@ void RankMetrics::AddStep(const v1::EpochKey& key, const v1::StepReport& report)
   if (!repeated) {
     series.set_num_steps(series.num_steps() + 1);
     series.set_num_steps_skipped(series.num_steps_skipped() + (metrics.skipped() ? 1 : 0));
+    series.set_num_rollbacks(series.num_rollbacks() + (metrics.rolled_back() ? 1 : 0));
     series.set_num_tokens(series.num_tokens() + static_cast<double>(metrics.tokens()));
     series.set_flops(series.flops() + metrics.flops());
     for (const PhaseField& field : PhaseFields()) {

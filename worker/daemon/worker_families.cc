@@ -60,6 +60,7 @@ void AddTotals(const RankSeries& series, const std::string& job, const std::stri
                MetricFamilies* to) {
   to->Add("fsdp_steps_total", {job, rank}, static_cast<double>(series.num_steps()));
   to->Add("fsdp_steps_skipped_total", {job, rank}, static_cast<double>(series.num_steps_skipped()));
+  to->Add("fsdp_rollbacks_total", {job, rank}, static_cast<double>(series.num_rollbacks()));
   to->Add("fsdp_tokens_total", {job, rank}, series.num_tokens());
   to->Add("fsdp_flops_total", {job, rank}, series.flops());
   for (const PhaseField& field : PhaseFields()) {

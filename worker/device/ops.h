@@ -24,6 +24,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -68,9 +69,10 @@ inline constexpr std::int32_t kIgnoreTarget = -100;
 // Written by FinishStats, read by AdamW on the device; the host reads it one step late.
 struct UpdateScalars {
   float grad_scale;  // 1/valid_tokens x clip factor: multiplies every summed gradient element
-  float skip;        // 1 = leave parameters and moments alone (no valid token, or non-finite)
-  float grad_norm;   // of the normalised gradient, before clipping
-  float loss;        // mean over valid tokens; 0 when there are none
+  float skip;  // 1 = leave parameters and moments alone: no valid token, a loss or gradient that
+               // is not finite, or one above the step's bounds
+  float grad_norm;  // of the normalised gradient, before clipping
+  float loss;       // mean over valid tokens; 0 when there are none
 };
 
 // What stays the same from step to step.
@@ -78,12 +80,19 @@ struct AdamWOptions {
   float beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F;
 };
 
-// What AdamW needs to know of the step. It is read from device memory, so that a captured graph
-// runs any step: the host fills one with StepScalarsOf and uploads it.
+// Above these a step's loss or gradient norm is a spike, and its update is left out.
+struct StepBounds {
+  double loss = std::numeric_limits<double>::infinity();
+  double grad_norm = std::numeric_limits<double>::infinity();  // before clipping
+};
+
+// What FinishStats and AdamW need to know of the step. It is read from device memory, so that a
+// captured graph runs any step: the host fills one with StepScalarsOf and uploads it.
 struct StepScalars {
   double lr;
   double step_size;                 // lr / (1 - beta1^step)
   double inverse_sqrt_correction2;  // 1 / sqrt(1 - beta2^step)
+  StepBounds bounds;
 };
 
 // `step` counts from 1.
@@ -94,8 +103,10 @@ inline absl::StatusOr<StepScalars> StepScalarsOf(double lr, std::int64_t step,
     return absl::InvalidArgumentError(absl::StrCat("step is ", step, ", must be at least 1"));
   }
   const auto count = static_cast<double>(step);
-  return StepScalars{lr, lr / (1 - std::pow(static_cast<double>(options.beta1), count)),
-                     1 / std::sqrt(1 - std::pow(static_cast<double>(options.beta2), count))};
+  return StepScalars{lr,
+                     lr / (1 - std::pow(static_cast<double>(options.beta1), count)),
+                     1 / std::sqrt(1 - std::pow(static_cast<double>(options.beta2), count)),
+                     {}};
 }
 
 // A run of a shard with one weight decay.
@@ -250,9 +261,9 @@ class Ops {
                                  std::span<std::byte> scratch) = 0;
   virtual std::size_t GradStatsScratchBytes(std::int64_t size) const = 0;
   // scalars from the all-reduced stats. The clip factor is min(1, max_norm / (grad_norm + 1e-6)),
-  // as torch's; max_norm <= 0: no clipping.
+  // as torch's; max_norm <= 0: no clipping. `step` and `scalars` are device memory.
   virtual absl::Status FinishStats(Stream& stream, const StepStats* stats, float max_norm,
-                                   UpdateScalars* scalars) = 0;
+                                   const StepScalars* step, UpdateScalars* scalars) = 0;
 
   // One AdamW update of a shard (decoupled decay, as torch.optim.AdamW): master, m, v, grad are f32
   // (or all f64) of equal size. Elements outside every segment are padding and are left alone.

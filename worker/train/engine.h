@@ -52,6 +52,8 @@ struct StepInput {
   // sequences.
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;
+  // Of the reduced figures, so that all ranks leave the same update out; the same on every rank.
+  StepBounds bounds = {};
 };
 
 struct StepResult {
@@ -59,9 +61,10 @@ struct StepResult {
   double loss = 0;        // mean over the valid tokens of all ranks, nats; 0 when there are none
   double grad_norm = 0;   // before clipping
   std::int64_t valid_tokens = 0;  // of all ranks
-  // No update was made: no valid token, or a non-finite gradient.
+  // No update was made: no valid token, or one of the next two.
   bool skipped = false;
-  bool non_finite = false;
+  bool non_finite = false;  // the loss, a gradient or their norm
+  bool spike = false;       // loss or norm is above its bound
   double step_seconds = 0;
   double launch_gap_seconds = 0;  // between launches of the compute stream, with time_families
   v1::StepPhases phases;          // of this rank

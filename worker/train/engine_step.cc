@@ -195,6 +195,7 @@ absl::Status EngineImpl::Update(const StepInput& input) {
   options.eps = static_cast<float>(config.eps);
   StepScalars& staged = host_result(slot_)->step;
   ASSIGN_OR_RETURN(staged, StepScalarsOf(input.lr, input.step, options));
+  staged.bounds = input.bounds;
   RETURN_IF_ERROR(
       device_.Copy(&scalars()->step[slot_], &staged, sizeof(staged), device_.compute()));
   const StageGraphs::Key key{.work = StageGraphs::Work::kUpdate, .output = stats()};
@@ -211,8 +212,8 @@ absl::Status EngineImpl::Update(const StepInput& input) {
 
 absl::Status EngineImpl::UpdateUnits(const AdamWOptions& options) {
   const auto max_norm = static_cast<float>(options_.optimizer.max_grad_norm);
-  RETURN_IF_ERROR(
-      device_.ops().FinishStats(device_.compute(), stats(), max_norm, &scalars()->update[slot_]));
+  RETURN_IF_ERROR(device_.ops().FinishStats(device_.compute(), stats(), max_norm,
+                                            &scalars()->step[slot_], &scalars()->update[slot_]));
   for (std::size_t unit = 0; unit < plan_.units.size(); ++unit) {
     RETURN_IF_ERROR(WaitForSnapshot(unit));
     RETURN_IF_ERROR(UpdateUnit(unit, options));
@@ -298,7 +299,9 @@ absl::StatusOr<StepResult> EngineImpl::Collect(const Pending& pending, std::size
     result.grad_norm = std::sqrt(host.stats.grad_norm_sq) / host.stats.valid_tokens;
   }
   result.skipped = host.update.skip != 0;
-  result.non_finite = host.stats.nonfinite > 0 || !std::isfinite(host.stats.loss_sum);
+  result.non_finite = host.stats.nonfinite > 0 || !std::isfinite(host.stats.loss_sum) ||
+                      !std::isfinite(host.stats.grad_norm_sq);
+  result.spike = result.skipped && !result.non_finite && host.stats.valid_tokens > 0;
   result.step_seconds = pending.wall_seconds > 0 ? pending.wall_seconds : of(SpanKind::kStep);
 
   v1::StepPhases& phases = result.phases;

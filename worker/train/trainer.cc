@@ -1,6 +1,7 @@
 #include "worker/train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/train/engine.h"
+#include "worker/train/numeric_guard.h"
 #include "worker/train/trainer_ceilings.h"
 #include "worker/train/trainer_checkpoint.h"
 #include "worker/train/trainer_errors.h"
@@ -48,7 +50,8 @@ class RunningRank {
         setup_(setup),
         progress_(progress),
         recorder_(recorder),
-        ceilings_(ceilings) {}
+        ceilings_(ceilings),
+        guard_(setup.spec().train()) {}
 
   absl::Status Start(const v1::CommitEpoch& commit);
   absl::StatusOr<v1::TrainerDone> Train();
@@ -60,7 +63,9 @@ class RunningRank {
 
  private:
   absl::StatusOr<StepResult> Step();
-  absl::Status CheckResult(const StepResult& result);
+  // The figures of a step that is not to be followed by another as if nothing were.
+  absl::Status Judge(const StepResult& result);
+  absl::Status RollBack();
   absl::Status Agree();
   absl::StatusOr<double> Evaluate();
   absl::Status SaveIfDue(bool last);
@@ -96,8 +101,11 @@ class RunningRank {
   const MonotonicTime created_ = Clock::Real().Now();
   // What measuring the ceilings took and gave back.
   const std::size_t allocated_before_ = device_.allocated_bytes();
+  NumericGuard guard_;
   TrainingPosition at_;
   bool evaluated_ = false;  // at at_.step
+  // Why the step that was just made is followed by a rollback; empty: it is not.
+  std::string rollback_;
   Outcome outcome_ = Outcome::kGoOn;
   std::vector<std::int64_t> memory_peak_bytes_;  // by rank
   double lr_ = 0;
@@ -135,6 +143,7 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   checkpoints_ = std::make_unique<CheckpointManager>(setup_, *engine_, device_, *exchange_, link_,
                                                      checkpoint_options);
   ASSIGN_OR_RETURN(at_, checkpoints_->Restore());
+  guard_.Resume(at_.numerics);
   if (at_.position > 0) LogDataSources();
   memory_peak_bytes_.assign(static_cast<std::size_t>(setup_.world_size()), memory_in_use_bytes());
   const auto share = setup_.plan.split.Share(setup_.rank());
@@ -169,32 +178,50 @@ absl::StatusOr<StepResult> RunningRank::Step() {
   input.lr = lr_;
   input.tokens = tokens_;
   input.targets = targets_;
+  input.bounds = guard_.bounds();
   ASSIGN_OR_RETURN(StepResult result, engine_->Step(input));
-  RETURN_IF_ERROR(CheckResult(result));
+  RETURN_IF_ERROR(Judge(result));
+  if (!rollback_.empty()) return result;
   at_.step = input.step;
   at_.position += setup_.plan.input.global_batch;
   at_.tokens += result.valid_tokens;
   evaluated_ = false;
   at_.train_loss = result.loss;
+  at_.numerics = guard_.state();
   progress_.SetStep(at_.step, SecondsSince(begin));
   return result;
 }
 
-absl::Status RunningRank::CheckResult(const StepResult& result) {
-  if (result.non_finite) {
-    const std::string message = absl::StrFormat(
-        "step %d: a gradient holds NaN or Inf (loss %s); the update was not applied", result.step,
-        FormatLoss(result.loss));
-    if (setup_.spec().train().on_non_finite() != v1::NON_FINITE_POLICY_SKIP) {
-      return WithCause(
-          absl::FailedPreconditionError(absl::StrCat(
-              message, ": lower optimizer.lr, set optimizer.gradClip, or train.onNonFinite: skip")),
-          v1::FAILURE_CAUSE_NON_FINITE);
-    }
-    Notice("NON_FINITE_SKIPPED", message);
-  } else if (result.skipped) {
-    Notice("EMPTY_STEP", absl::StrFormat("step %d has no valid target: no update", result.step));
+absl::Status RunningRank::Judge(const StepResult& result) {
+  NumericGuard::Verdict verdict = guard_.Judge(result);
+  switch (verdict.action) {
+    case NumericGuard::Action::kStop:
+      return WithCause(absl::FailedPreconditionError(verdict.message),
+                       v1::FAILURE_CAUSE_NON_FINITE);
+    case NumericGuard::Action::kRollBack:
+      rollback_ = std::move(verdict.message);
+      break;
+    case NumericGuard::Action::kGoOn:
+      if (!verdict.type.empty()) Notice(verdict.type, verdict.message);
   }
+  return absl::OkStatus();
+}
+
+// To the weights, moments and step of a checkpoint; the data goes on after the step's batch.
+absl::Status RunningRank::RollBack() {
+  progress_.SetPhase(v1::PHASE_CHECKPOINT);
+  const MonotonicTime begin = Clock::Real().Now();
+  const std::int64_t position = at_.position + setup_.plan.input.global_batch;
+  const std::string reason = std::exchange(rollback_, {});
+  ASSIGN_OR_RETURN(const TrainingPosition back, checkpoints_->RollBack());
+  Notice("ROLLED_BACK", absl::StrFormat("%s; back to step %d, on with sequence %d of the data",
+                                        reason, back.step, position));
+  at_ = back;
+  at_.position = position;
+  guard_.RollBackTo(at_.numerics);
+  at_.numerics = guard_.state();
+  progress_.SetStep(at_.step, 0);
+  seconds_.checkpoint += SecondsSince(begin);
   return absl::OkStatus();
 }
 
@@ -248,7 +275,10 @@ absl::StatusOr<double> RunningRank::Evaluate() {
 absl::Status RunningRank::SaveIfDue(bool last) {
   if (!checkpoints_->enabled() || checkpoints_->last_step() == at_.step) return absl::OkStatus();
   const std::int64_t every = setup_.spec().checkpoint().every_steps();
-  if (!last && !(every > 0 && at_.step % every == 0)) return absl::OkStatus();
+  // A rollback goes to the newest checkpoint: none is made of a step with figures like those it
+  // goes back from.
+  const bool good = !guard_.may_roll_back() || std::isfinite(at_.train_loss.value_or(0));
+  if (!last && !(every > 0 && at_.step % every == 0 && good)) return absl::OkStatus();
   progress_.SetPhase(v1::PHASE_CHECKPOINT);
   const MonotonicTime begin = Clock::Real().Now();
   LogDataSources();
@@ -265,8 +295,9 @@ absl::Status RunningRank::Report(StepFacts facts) {
   facts.lr = lr_;
   facts.memory_peak_bytes = memory_peak_bytes_;
   facts.final = at_.step == setup_.total_steps;
-  if (setup_.rank() == 0 && IsPrinted(at_.step, setup_.total_steps)) {
-    run_.print(TableRow(at_.step, facts.result.loss,
+  const std::int64_t step = facts.result.step;
+  if (setup_.rank() == 0 && IsPrinted(step, setup_.total_steps)) {
+    run_.print(TableRow(step, facts.result.loss,
                         *std::max_element(memory_peak_bytes_.begin(), memory_peak_bytes_.end())));
   }
   if (setup_.rank() == 0 && facts.validation_loss.has_value()) {
@@ -290,10 +321,16 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Train() {
     StepFacts facts;
     ASSIGN_OR_RETURN(facts.result, Step());
     RETURN_IF_ERROR(Agree());
-    if (evaluation_due()) {
+    facts.rolled_back = !rollback_.empty();
+    if (!facts.rolled_back && evaluation_due()) {
       ASSIGN_OR_RETURN(facts.validation_loss, Evaluate());
     }
+    const bool roll_back = facts.rolled_back;
     RETURN_IF_ERROR(Report(std::move(facts)));
+    if (roll_back) {
+      RETURN_IF_ERROR(RollBack());
+      continue;
+    }
     const bool last = at_.step == setup_.total_steps || outcome_ == Outcome::kStopWithCheckpoint;
     RETURN_IF_ERROR(SaveIfDue(last));
     RETURN_IF_ERROR(checkpoints_->Poll());

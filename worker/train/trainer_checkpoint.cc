@@ -1,6 +1,7 @@
 #include "worker/train/trainer_checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,16 +39,28 @@ CheckpointManager::CheckpointManager(const RankSetup& setup, Engine& engine, Dev
       saver_(store_, engine, device, thread_.get()) {}
 
 absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
+  return Load(setup_.resume_directory);
+}
+
+absl::StatusOr<TrainingPosition> CheckpointManager::RollBack() {
+  RETURN_IF_ERROR(Finish());
+  // Rank 0 comes here when it has published.
+  const double here[] = {1};
+  RETURN_IF_ERROR(exchange_.Gather(here, "rollback").status());
+  last_step_ = 0;
+  return Load(finite_directory_.empty() ? setup_.resume_directory : finite_directory_);
+}
+
+absl::StatusOr<TrainingPosition> CheckpointManager::Load(const std::string& directory) {
   TrainingPosition at;
   const std::string& init_from = setup_.spec().model().init_from();
-  if (!setup_.resume_directory.empty()) {
+  if (!directory.empty()) {
     ASSIGN_OR_RETURN(const std::vector<ShardTensor> tensors, engine_.OpenWeights());
-    absl::StatusOr<Manifest> manifest =
-        LoadCheckpoint(store_, setup_.resume_directory, tensors, device_);
+    absl::StatusOr<Manifest> manifest = LoadCheckpoint(store_, directory, tensors, device_);
     if (!manifest.ok()) return Checkpoint(manifest.status());
     WarnOnOtherData(*manifest);
-    at = {manifest->step, manifest->position, manifest->tokens, manifest->train_loss,
-          manifest->validation_loss};
+    at = {manifest->step,       manifest->position,        manifest->tokens,
+          manifest->train_loss, manifest->validation_loss, manifest->numerics};
     last_step_ = manifest->step;
     RETURN_IF_ERROR(engine_.WeightsChanged());
     return at;
@@ -103,6 +116,9 @@ absl::Status CheckpointManager::Save(const TrainingPosition& at) {
       saver_.Begin(absl::StrCat(setup_.checkpoint_root, "/", StepDirectoryName(at.step, epoch))));
   saving_ = Saving{at};
   last_step_ = at.step;
+  if (at.train_loss.has_value() && std::isfinite(*at.train_loss)) {
+    finite_directory_ = saver_.directory();
+  }
   if (thread_ != nullptr) return absl::OkStatus();
   // A coordinator that has not answered the last proposal keeps no further step waiting.
   const bool silent = !proposals_.empty();
@@ -159,6 +175,7 @@ absl::Status CheckpointManager::Complete(const std::vector<ManifestFile>& files)
   header.created = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
   header.train_loss = at.train_loss;
   header.validation_loss = at.validation_loss;
+  header.numerics = at.numerics;
   const auto build = [this, header, files,
                       directory = saver_.directory()]() -> absl::StatusOr<Proposal> {
     RETURN_IF_ERROR(Checkpoint(WriteModelConfig(store_, directory, setup_.plan.input.model,
@@ -186,6 +203,7 @@ absl::Status CheckpointManager::Propose(const Proposal& built) {
   info.set_world_size(manifest.world_size);
   info.set_size_bytes(static_cast<std::int64_t>(described.size_bytes));
   info.set_manifest_crc32c(described.crc32c);
+  if (manifest.train_loss.has_value()) info.set_train_loss(*manifest.train_loss);
   if (manifest.validation_loss.has_value()) info.set_validation_loss(*manifest.validation_loss);
   info.mutable_create_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
   proposals_[manifest.step] = built;

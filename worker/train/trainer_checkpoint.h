@@ -38,6 +38,7 @@ struct TrainingPosition {
   std::int64_t tokens = 0;
   std::optional<double> train_loss;       // of `step`
   std::optional<double> validation_loss;  // the newest
+  NumericState numerics;
 };
 
 struct CheckpointOptions {
@@ -59,6 +60,9 @@ class CheckpointManager {
   // Fills the engine from setup.resume_directory, or weights alone from model.init_from, or at
   // random. Returns where to go on.
   absl::StatusOr<TrainingPosition> Restore();
+  // On every rank. Back to the newest Save with a finite loss, once it is published, or else to
+  // where Restore began; returns where that is.
+  absl::StatusOr<TrainingPosition> RollBack();
 
   // On every rank. Returns when the shards are durable and, on rank 0, the manifest is published or
   // verdict_wait is over; asynchronous, when the snapshot is on its way and the shards of an
@@ -80,6 +84,7 @@ class CheckpointManager {
     std::string directory;
     Manifest manifest;
   };
+  absl::StatusOr<TrainingPosition> Load(const std::string& directory);
   // On every rank, once all know that `failed_rank` could not write: the error to end with.
   absl::Status ShareFailure(const absl::Status& mine, int failed_rank);
   // Waits for the shards of all ranks, if a save is under way.
@@ -104,6 +109,8 @@ class CheckpointManager {
   BlobStore& store_;
   std::map<std::int64_t, Proposal> proposals_;  // by step
   std::int64_t last_step_ = 0;
+  // Of the newest Save with a finite loss. Retention leaves it: nothing newer is published.
+  std::string finite_directory_;
   // Whose shards are being written.
   struct Saving {
     TrainingPosition at;

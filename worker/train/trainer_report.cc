@@ -85,6 +85,8 @@ v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, cons
   }
   *metrics.mutable_phases() = Phases(facts);
   metrics.set_skipped(facts.result.skipped);
+  metrics.set_spike(facts.result.spike);
+  metrics.set_rolled_back(facts.rolled_back);
   AddFamilies(setup, engine, ceilings, report.mutable_families());
   for (const MemoryUsage& usage : engine.memory()) {
     v1::MemoryKind& kind = *report.add_memory();

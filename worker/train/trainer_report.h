@@ -32,6 +32,7 @@ struct StepFacts {
   std::optional<double> validation_loss;
   std::vector<std::int64_t> memory_peak_bytes;  // by rank
   bool final = false;
+  bool rolled_back = false;
 };
 
 // `ceilings` may be empty: then families carry no verdict.

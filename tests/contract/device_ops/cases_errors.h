@@ -125,10 +125,11 @@ TEST_P(DeviceOpsContract, RefusesTrainingOperandsThatDoNotFit) {
   ExpectInvalid(ops.FillInitial(st, {}, 0, env.OutVec(DType::kBf16, 3)), "out");
   ExpectInvalid(ops.FillInitial(st, {}, -1, v(3)), "first");
   ExpectInvalid(ops.Accumulate(st, v(3), env.OutVec(DType::kBf16, 3)), "to");
-  ExpectInvalid(ops.FinishStats(st, nullptr, 0, scalars), "stats");
   const std::vector<DecaySegment> segments = {{0, 9, 0}};
   const AdamWOptions options;
   const StepScalars* step = env.UploadRaw<StepScalars>({{}});
+  ExpectInvalid(ops.FinishStats(st, nullptr, 0, step, scalars), "stats");
+  ExpectInvalid(ops.FinishStats(st, stats, 0, nullptr, scalars), "step");
   const Vector bf16 = env.OutVec(DType::kBf16, 9);
   ExpectInvalid(ops.AdamW(st, v(8), v(8), v(8), v(8), segments, options, step, scalars),
                 "segments");

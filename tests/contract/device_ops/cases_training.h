@@ -141,21 +141,28 @@ TEST_P(DeviceOpsContract, FinishStats) {
     StepStats stats;
     float max_norm;
     double grad_scale, skip, grad_norm, loss;
+    StepBounds bounds = {};
   };
   const double inf = HUGE_VAL;
   const Case cases[] = {
-      {{12.0, 4.0, 64.0, 0}, 0, 0.25, 0, 2.0, 3.0},      // norm 8 / 4; no clipping
-      {{12.0, 4.0, 64.0, 0}, 5.0F, 0.25, 0, 2.0, 3.0},   // below the limit
-      {{12.0, 4.0, 64.0, 0}, 1.0F, 0.125, 0, 2.0, 3.0},  // factor 1/2
-      {{0, 0, 0, 0}, 1.0F, 0, 1, 0, 0},                  // nothing valid
-      {{12.0, 4.0, 64.0, 1.0}, 1.0F, 0, 1, 2.0, 3.0},    // some gradient was not finite
-      {{12.0, 4.0, inf, 0}, 1.0F, 0, 1, inf, 3.0},       // the norm overflowed
+      {{12.0, 4.0, 64.0, 0}, 0, 0.25, 0, 2.0, 3.0},              // norm 8 / 4; no clipping
+      {{12.0, 4.0, 64.0, 0}, 5.0F, 0.25, 0, 2.0, 3.0},           // below the limit
+      {{12.0, 4.0, 64.0, 0}, 1.0F, 0.125, 0, 2.0, 3.0},          // factor 1/2
+      {{0, 0, 0, 0}, 1.0F, 0, 1, 0, 0},                          // nothing valid
+      {{12.0, 4.0, 64.0, 1.0}, 1.0F, 0, 1, 2.0, 3.0},            // some gradient was not finite
+      {{12.0, 4.0, inf, 0}, 1.0F, 0, 1, inf, 3.0},               // the norm overflowed
+      {{inf, 4.0, 64.0, 0}, 1.0F, 0, 1, 2.0, inf},               // the loss, whatever the gradients
+      {{12.0, 4.0, 64.0, 0}, 0, 0.25, 0, 2.0, 3.0, {3.0, 2.0}},  // at the bounds
+      {{12.0, 4.0, 64.0, 0}, 1.0F, 0, 1, 2.0, 3.0, {2.9, 9.0}},  // a loss above its bound
+      {{12.0, 4.0, 64.0, 0}, 1.0F, 0, 1, 2.0, 3.0, {9.0, 1.9}},  // a norm above its, then clipped
   };
   for (const Case& c : cases) {
     Env env(*device_, DType::kF32);
     UpdateScalars* scalars = env.UploadRaw<UpdateScalars>({{NAN, NAN, NAN, NAN}});
+    StepScalars step{};
+    step.bounds = c.bounds;
     FSDP_ASSERT_OK(env.ops().FinishStats(env.stream(), env.UploadRaw<StepStats>({c.stats}),
-                                         c.max_norm, scalars));
+                                         c.max_norm, env.UploadRaw<StepScalars>({step}), scalars));
     const UpdateScalars got = env.DownloadRaw(scalars, 1)[0];
     EXPECT_EQ(got.skip, c.skip);
     if (c.skip == 0) {

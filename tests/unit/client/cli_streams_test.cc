@@ -144,6 +144,18 @@ TEST_F(StreamsTest, Metrics) {
   // Zero is a figure: a column that comes and goes breaks readers.
   EXPECT_THAT(Run({"metrics", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"gradNorm\":0.0,"));
   EXPECT_THAT(Run({"metrics", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"skipped\":false"));
+
+  step.set_skipped(true);
+  step.set_spike(true);
+  runner_.service.AddMetrics(kJob, step);
+  EXPECT_THAT(Run({"metrics", "a-00000001"}).out, HasSubstr("3.0 MiB  skipped\n"));
+  step.set_rolled_back(true);
+  runner_.service.AddMetrics(kJob, step);
+  EXPECT_THAT(Run({"metrics", "a-00000001"}).out, HasSubstr("3.0 MiB  rolled back\n"));
+  const std::string flags = Run({"metrics", "a-00000001", "-o", "csv"}).out;
+  EXPECT_THAT(flags, HasSubstr(",skipped,spike,rolled_back\n"));
+  EXPECT_THAT(flags, HasSubstr(",0,0,0\n"));
+  EXPECT_THAT(flags, HasSubstr(",1,1,1\n"));
 }
 
 TEST_F(StreamsTest, LogLinesOfRankZeroSayTheirRank) {

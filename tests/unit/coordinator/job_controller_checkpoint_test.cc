@@ -1,6 +1,7 @@
 // One job's checkpoints: which are listed, and which is gone back to when one cannot be loaded.
 
 #include <algorithm>
+#include <limits>
 
 #include "gmock/gmock.h"
 #include "tests/unit/coordinator/job_controller_fixture.h"
@@ -273,6 +274,19 @@ TEST_F(JobControllerTest, AnEndThatOnlyHadToBeFinishedIsAFinish) {
   EXPECT_EQ(job_.job().state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(job_.job().progress().loss(), 2.5);
   EXPECT_EQ(job_.job().reason(), "finished after step 100");
+}
+
+// As retention on disk: what a job that went wrong goes back to stays.
+TEST_F(JobControllerTest, TheNewestCheckpointWithAFiniteLossStaysListed) {
+  spec().mutable_checkpoint()->set_keep_last(1);
+  Start(1);
+  Save(10, 2.0);
+  Save(20, 1.5);
+  Save(30, std::numeric_limits<double>::quiet_NaN());
+  Save(40);
+  EXPECT_THAT(Listed(), ElementsAre(20, 40));
+  Save(50, 1.0);
+  EXPECT_THAT(Listed(), ElementsAre(50));
 }
 
 TEST_F(JobControllerTest, OnlyTheNewestCheckpointsAreListed) {

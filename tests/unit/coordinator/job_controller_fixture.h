@@ -72,9 +72,10 @@ class JobControllerTest : public ::testing::Test {
     Do([&](JobController& controller) { controller.OnFailure(rank, failure); });
   }
   // Rank 0 proposes the checkpoint, and it is admitted.
-  void Publish(std::int64_t step) {
+  void Publish(std::int64_t step, std::optional<double> train_loss = std::nullopt) {
     v1::ManifestProposal proposal;
     proposal.mutable_checkpoint()->set_step(step);
+    if (train_loss.has_value()) proposal.mutable_checkpoint()->set_train_loss(*train_loss);
     Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
   }
   // Rank 0 has written the manifest.
@@ -83,8 +84,8 @@ class JobControllerTest : public ::testing::Test {
     published.set_step(step);
     Do([&](JobController& controller) { controller.OnPublished(0, published); });
   }
-  void Save(std::int64_t step) {
-    Publish(step);
+  void Save(std::int64_t step, std::optional<double> train_loss = std::nullopt) {
+    Publish(step, train_loss);
     Written(step);
   }
   void Step(std::int64_t step) {

@@ -102,7 +102,7 @@ class CpuOps final : public Ops {
                          std::span<std::byte> scratch) override;
   std::size_t GradStatsScratchBytes(std::int64_t size) const override;
   absl::Status FinishStats(Stream& stream, const StepStats* stats, float max_norm,
-                           UpdateScalars* scalars) override;
+                           const StepScalars* step, UpdateScalars* scalars) override;
   absl::Status AdamW(Stream& stream, const Vector& master, const Vector& m, const Vector& v,
                      const Vector& grad, std::span<const DecaySegment> segments,
                      const AdamWOptions& options, const StepScalars* step,

@@ -277,20 +277,24 @@ std::size_t CpuOps::GradStatsScratchBytes(std::int64_t size) const {
 }
 
 absl::Status CpuOps::FinishStats(Stream& stream, const StepStats* stats, float max_norm,
-                                 UpdateScalars* scalars) {
+                                 const StepScalars* step, UpdateScalars* scalars) {
   OpChecks check("FinishStats");
   check.That(stats != nullptr, "stats is null").That(scalars != nullptr, "scalars is null");
+  check.That(step != nullptr, "step is null");
   return Enqueue(stream, check.status(), [=] {
     const double tokens = stats->valid_tokens;
     const bool any = tokens > 0;
     const double norm = any ? std::sqrt(stats->grad_norm_sq) / tokens : 0;
     double clip = 1;
     if (max_norm > 0) clip = std::min(1.0, static_cast<double>(max_norm) / (norm + kClipEpsilon));
-    const bool usable = any && stats->nonfinite == 0 && std::isfinite(norm);
+    const double loss = any ? stats->loss_sum / tokens : 0;
+    const bool finite = stats->nonfinite == 0 && std::isfinite(norm) && std::isfinite(loss);
+    const bool usable =
+        any && finite && loss <= step->bounds.loss && norm <= step->bounds.grad_norm;
     scalars->grad_scale = usable ? static_cast<float>(clip / tokens) : 0.0F;
     scalars->skip = usable ? 0.0F : 1.0F;
     scalars->grad_norm = static_cast<float>(norm);
-    scalars->loss = any ? static_cast<float>(stats->loss_sum / tokens) : 0.0F;
+    scalars->loss = static_cast<float>(loss);
     return absl::OkStatus();
   });
 }

@@ -75,11 +75,12 @@ std::size_t CudaOps::GradStatsScratchBytes(std::int64_t size) const {
 }
 
 absl::Status CudaOps::FinishStats(Stream& stream, const StepStats* stats, float max_norm,
-                                  UpdateScalars* scalars) {
+                                  const StepScalars* step, UpdateScalars* scalars) {
   OpChecks check("FinishStats");
   check.That(stats != nullptr, "stats is null").That(scalars != nullptr, "scalars is null");
+  check.That(step != nullptr, "step is null");
   RETURN_IF_ERROR(check.status());
-  return Launched(kernels::FinishStats(CudaStreamOf(stream), stats, max_norm, scalars),
+  return Launched(kernels::FinishStats(CudaStreamOf(stream), stats, max_norm, step, scalars),
                   "FinishStats");
 }
 

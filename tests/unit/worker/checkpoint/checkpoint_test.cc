@@ -268,6 +268,8 @@ TEST(Manifests, BrokenOnesAreRefusedWithTheKey) {
       R"({"format":"fsdp.checkpoint","version":1,"job":"j","epoch":1,"step":2,"position":3,)"
       R"("tokens":4,"world_size":1,"seed":"0x0000000000000000","model_hash":"0x0000000000000000",)"
       R"("data_fingerprint":"0x0000000000000000","created":"","train_loss":1.5,"validation_loss":null,)"
+      R"("numerics":{"consecutive_skips":0,"rollbacks":1,"num_updates":2,"loss":{"mean":1.5,"variance":0.5},)"
+      R"("grad_norm":{"mean":1,"variance":0}},)"
       R"("files":[{"name":"f","size_bytes":1,"crc32c":"0x00000000"}],)"
       R"("tensors":[{"name":"t","shape":[2],"ranges":[{"file":0,"rows":[0,2]}]}]})";
   ASSERT_TRUE(ParseManifest(Sealed(good)).ok()) << ParseManifest(Sealed(good)).status();
@@ -297,6 +299,11 @@ TEST(Manifests, BrokenOnesAreRefusedWithTheKey) {
       {R"("rows":[0,2])", R"("rows":[2,0])"},
       {R"("validation_loss":null)", R"("validation_loss":"low")"},
       {R"("files":[)", R"("files":[1,)"},
+      {R"("rollbacks":1)", R"("rollbacks":-1)"},
+      {R"("rollbacks":1,)", ""},
+      {R"("mean":1.5)", R"("mean":null)"},
+      {R"("variance":0.5)", R"("variance":-0.5)"},
+      {R"("grad_norm":{"mean":1,"variance":0})", R"("grad_norm":1)"},
   };
   for (const auto& [from, to] : edits) {
     std::string text = good;

@@ -84,6 +84,18 @@ TEST_F(RankMetricsTest, TheLastStepIsShownAndTotalsAddUp) {
   EXPECT_THAT(text, Not(HasSubstr("fsdp_validation_loss")));
 }
 
+TEST_F(RankMetricsTest, SkipsAndRollbacksAreCounted) {
+  metrics_.Begin(Key(0));
+  v1::StepReport step = Step(1, 3);
+  metrics_.AddStep(Key(0), step);
+  step.mutable_metrics()->set_skipped(true);
+  metrics_.AddStep(Key(0), step);
+  step.mutable_metrics()->set_rolled_back(true);
+  metrics_.AddStep(Key(0), step);
+  EXPECT_THAT(Scrape(), HasSubstr("fsdp_steps_skipped_total{job_id=\"a-1\",rank=\"0\"} 2\n"));
+  EXPECT_THAT(Scrape(), HasSubstr("fsdp_rollbacks_total{job_id=\"a-1\",rank=\"0\"} 1\n"));
+}
+
 TEST_F(RankMetricsTest, AChangedVerdictGetsOnlyTheNewSeconds) {
   metrics_.Begin(Key(0));
   metrics_.AddStep(Key(0), Step(1, 3, v1::BOUND_COMPUTE));

@@ -273,6 +273,29 @@ TEST_F(TrainerTest, WithSkipAnExplodingLossIsANotice) {
   EXPECT_THAT(epoch.links[0]->Order(), HasSubstr("notice"));
 }
 
+// However many tokens fit at once, and on however many ranks.
+TEST_F(TrainerTest, ABudgetOfTokensIsAccumulatedToTheSameSteps) {
+  Epoch whole(Job(4));
+  whole.Run();
+  const std::vector<double> want = whole.links[0]->Losses();
+  for (const int world : {1, 2, 3}) {
+    for (const int micro_batch : {1, 2, 5}) {
+      v1::TrainingJob job = Job(4);
+      job.mutable_spec()->mutable_train()->clear_global_batch();
+      job.mutable_spec()->mutable_train()->set_global_batch_tokens(66);  // 5 sequences of 16
+      job.mutable_spec()->mutable_train()->set_micro_batch(micro_batch);
+      Epoch epoch(job, world);
+      epoch.Run();
+      ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+      EXPECT_EQ(epoch.done().result().tokens(), 4 * 5 * 16);
+      const std::vector<double> losses = epoch.links[0]->Losses();
+      ASSERT_EQ(losses.size(), want.size());
+      // Sums in another order round differently.
+      for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(losses[i], want[i], 1e-5);
+    }
+  }
+}
+
 TEST_F(TrainerTest, LimitsInTokensAndPassesBecomeSteps) {
   const std::unique_ptr<Device> device = CreateCpuDevice({.num_threads = 1}).value();
   v1::StartRank assignment;

@@ -109,7 +109,7 @@ cudaError_t CrossEntropy(cudaStream_t stream, const Matrix& logits, const std::i
 cudaError_t GradStats(cudaStream_t stream, const Vector& grad, StepStats* stats, double* scratch);
 std::int64_t GradStatsBlocks(std::int64_t size);
 cudaError_t FinishStats(cudaStream_t stream, const StepStats* stats, float max_norm,
-                        UpdateScalars* scalars);
+                        const StepScalars* step, UpdateScalars* scalars);
 struct AdamWArgs {
   Vector master;              // f32, or in its place:
   Vector compute, remainder;  // bf16 and u16

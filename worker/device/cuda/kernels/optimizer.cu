@@ -59,19 +59,23 @@ __global__ void __launch_bounds__(1024)
   if (nonfinite > 0) stats->nonfinite += 1;
 }
 
-__global__ void FinishStatsKernel(const StepStats* stats, float max_norm, UpdateScalars* scalars) {
+__global__ void FinishStatsKernel(const StepStats* stats, float max_norm, const StepScalars* step,
+                                  UpdateScalars* scalars) {
   const double valid = stats->valid_tokens;
   UpdateScalars out{};
+  bool usable = false;
   if (valid > 0) {
     const double norm = sqrt(stats->grad_norm_sq) / valid;
+    const double loss = stats->loss_sum / valid;
+    usable = !(stats->nonfinite > 0) && isfinite(norm) && isfinite(loss) &&
+             loss <= step->bounds.loss && norm <= step->bounds.grad_norm;
     // As torch's clip_grad_norm_: the 1e-6 keeps the factor finite at norm 0.
     double clip = 1;
     if (max_norm > 0) clip = fmin(1.0, static_cast<double>(max_norm) / (norm + 1e-6));
     out.grad_scale = static_cast<float>(clip / valid);
     out.grad_norm = static_cast<float>(norm);
-    out.loss = static_cast<float>(stats->loss_sum / valid);
+    out.loss = static_cast<float>(loss);
   }
-  const bool usable = valid > 0 && !(stats->nonfinite > 0) && isfinite(stats->grad_norm_sq);
   out.skip = usable ? 0.0F : 1.0F;
   *scalars = out;
 }
@@ -286,8 +290,8 @@ cudaError_t GradStats(cudaStream_t stream, const Vector& grad, StepStats* stats,
 }
 
 cudaError_t FinishStats(cudaStream_t stream, const StepStats* stats, float max_norm,
-                        UpdateScalars* scalars) {
-  FinishStatsKernel<<<1, 1, 0, stream>>>(stats, max_norm, scalars);
+                        const StepScalars* step, UpdateScalars* scalars) {
+  FinishStatsKernel<<<1, 1, 0, stream>>>(stats, max_norm, step, scalars);
   return cudaGetLastError();
 }
 
