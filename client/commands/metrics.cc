@@ -74,16 +74,17 @@ constexpr char kTableHeader[] =
 
 // Fixed widths: rows come one at a time.
 std::string TableLine(const v1::StepMetrics& step) {
+  std::string marks = step.rolled_back() ? "  rolled back" : step.skipped() ? "  skipped" : "";
+  for (const v1::EvaluationLoss& set : step.evaluations()) {
+    absl::StrAppend(&marks, "  ", set.name(), " ", LossText(set.loss()));
+  }
   return absl::StrFormat(
       "%8d  %8s  %8s  %9.4g  %9.3g  %10s  %8s  %6s  %11s%s\n", step.step(), LossText(step.loss()),
       step.has_validation_loss() ? LossText(step.validation_loss()) : "-",
       UnsignedNan(step.grad_norm()), step.lr(), ShortNumber(step.tokens_per_second()),
       StepSecondsText(step.step_seconds()),
       step.mfu() > 0 ? absl::StrFormat("%.1f%%", step.mfu() * 100) : "-",
-      BytesText(step.memory_peak_bytes()),
-      step.rolled_back() ? "  rolled back"
-      : step.skipped()   ? "  skipped"
-                         : "");
+      BytesText(step.memory_peak_bytes()), marks);
 }
 
 int Run(CommandRun& run) {

@@ -33,12 +33,15 @@ std::string LossTable(const v1::Job& job) {
   const v1::JobResult& result = job.result();
   const std::optional<double> bytes_per_token = BytesPerToken(job);
   Table table({{""}, {"NATS/TOKEN", true}, {"BITS/BYTE", true}});
-  const auto add = [&](const char* name, double nats) {
+  const auto add = [&](const std::string& name, double nats) {
     table.AddRow({name, LossText(nats),
                   bytes_per_token ? BitsPerByte(nats, *bytes_per_token) : std::string("-")});
   };
   add("train loss", result.train_loss());
   if (result.has_validation_loss()) add("validation loss", result.validation_loss());
+  for (const v1::EvaluationLoss& set : result.evaluations()) {
+    add(absl::StrCat("loss of ", set.name()), set.loss());
+  }
   if (result.has_bigram_conditional_entropy()) {
     add("bigram conditional entropy", result.bigram_conditional_entropy());
   }

@@ -298,6 +298,9 @@ std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& 
   if (job.has_start_time()) AddFact(&page, "Started", TimeText(job.start_time()));
   if (job.has_end_time()) AddFact(&page, "Ended", TimeText(job.end_time()));
   if (job.has_progress()) AddFact(&page, "Progress", ProgressText(job.progress()));
+  for (const v1::EvaluationLoss& set : job.progress().evaluations()) {
+    AddFact(&page, "Evaluation", absl::StrCat(set.name(), ": loss ", LossText(set.loss())));
+  }
   AddFact(&page, "Attempt", absl::StrCat(job.attempt(), ", epoch ", job.epoch()));
   AddFact(&page, "Restarts", RestartsText(job.restarts()));
   AddFact(&page, "Checkpoint", CheckpointText(job.checkpoint()));

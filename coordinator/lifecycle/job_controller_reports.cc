@@ -116,6 +116,7 @@ void JobController::UpdateProgress(const v1::StepMetrics& metrics) {
                                       kStepSmoothing *
                                           (metrics.step_seconds() - progress.step_seconds()));
   if (metrics.has_validation_loss()) progress.set_validation_loss(metrics.validation_loss());
+  if (!metrics.evaluations().empty()) *progress.mutable_evaluations() = metrics.evaluations();
   const std::int64_t remaining = progress.total_steps() - progress.step();
   progress.set_eta_seconds(remaining > 0 ? static_cast<double>(remaining) * progress.step_seconds()
                                          : 0);

@@ -56,6 +56,8 @@ constexpr MetricDescriptor kTable[] = {
      "Training loss of the last step, over all ranks' valid tokens; equal on every rank."},
     {"fsdp_validation_loss", kGauge, kWorker, "nats per token", kByRank,
      "Loss of the last validation; absent before the first."},
+    {"fsdp_evaluation_loss", kGauge, kWorker, "nats per token", kByRankKind,
+     "Loss of the last evaluation of each of data.evaluationSets; kind is the set's name."},
     {"fsdp_grad_norm", kGauge, kWorker, "", kByRank,
      "Global gradient norm of the last step before clipping; a spike precedes divergence."},
     {"fsdp_learning_rate", kGauge, kWorker, "", kByRank, "Learning rate of the last step."},

@@ -182,8 +182,43 @@ void WarnIfRelative(std::string_view field, const std::string& path, Findings* f
                     {absl::StrCat("\"", Shorten(path), "\""), "an absolute path", ""});
 }
 
-std::string MixtureField(int index, std::string_view name) {
-  return absl::StrCat("spec.data.mixture[", index, "].", ToAbsl(name));
+using Parts = google::protobuf::RepeatedPtrField<v1::DataMixture>;
+
+std::string PartField(std::string_view list, int index, std::string_view name) {
+  return absl::StrCat("spec.data.", ToAbsl(list), "[", index, "].", ToAbsl(name));
+}
+
+// Reports tell them apart by name.
+void CheckPartNames(const Parts& parts, std::string_view list, Findings* findings) {
+  const auto name_of = [](const v1::DataMixture& part) {
+    return part.name().empty() ? part.path() : part.name();
+  };
+  for (int i = 0; i < parts.size(); ++i) {
+    const std::string name = name_of(parts[i]);
+    const auto first =
+        std::find_if(parts.begin(), parts.end(),
+                     [&](const v1::DataMixture& other) { return name_of(other) == name; }) -
+        parts.begin();
+    if (first == i) continue;
+    findings->Error(PartField(list, i, parts[i].name().empty() ? "path" : "name"),
+                    absl::StrCat("is that of ", ToAbsl(list), "[", first, "] too"),
+                    {absl::StrCat("\"", Shorten(name), "\""), "a name of its own", ""});
+  }
+}
+
+void CheckEvaluationSets(const v1::DataSpec& data, Findings* findings) {
+  if (data.evaluation_sets().empty()) return;
+  if (data.source() == v1::DATA_SOURCE_SYNTHETIC) {
+    findings->Error("spec.data.evaluationSets", "are files, synthetic data is none; remove them");
+  }
+  for (int i = 0; i < data.evaluation_sets_size(); ++i) {
+    const double weight = data.evaluation_sets(i).weight();
+    if (weight == 0) continue;
+    findings->Error(PartField("evaluationSets", i, "weight"),
+                    "each set is evaluated by itself, not drawn from; remove it",
+                    {absl::StrCat(weight), "", ""});
+  }
+  CheckPartNames(data.evaluation_sets(), "evaluationSets", findings);
 }
 
 void CheckMixture(const v1::DataSpec& data, Findings* findings) {
@@ -196,26 +231,17 @@ void CheckMixture(const v1::DataSpec& data, Findings* findings) {
   }
   if (findings->HasErrorUnder("spec.data.mixture")) return;
   std::vector<double> weights;
-  std::vector<std::string> names;
-  for (const v1::DataMixture& part : data.mixture()) {
-    weights.push_back(part.weight());
-    names.push_back(part.name().empty() ? part.path() : part.name());
-  }
+  for (const v1::DataMixture& part : data.mixture()) weights.push_back(part.weight());
   for (int i = 0; i < data.mixture_size(); ++i) {
     const auto at = static_cast<std::size_t>(i);
     if (MixtureCycle::IsTooSmall(weights, at)) {
       findings->Error(
-          MixtureField(i, "weight"),
+          PartField("mixture", i, "weight"),
           absl::StrCat("is less than 1 in ", MixtureCycle::kMaxLength, " of the weights' sum"),
           {absl::StrCat(weights[at]), "a larger weight, or no such source", ""});
     }
-    const auto first = std::find(names.begin(), names.end(), names[at]) - names.begin();
-    if (first < i) {
-      findings->Error(MixtureField(i, data.mixture(i).name().empty() ? "path" : "name"),
-                      absl::StrCat("is that of mixture[", first, "] too"),
-                      {absl::StrCat("\"", Shorten(names[at]), "\""), "a name of its own", ""});
-    }
   }
+  CheckPartNames(data.mixture(), "mixture", findings);
 }
 
 void CheckDocuments(const v1::DataSpec& data, Findings* findings) {
@@ -234,16 +260,18 @@ void CheckDocuments(const v1::DataSpec& data, Findings* findings) {
   }
 }
 
-// What asks for validation where there is nothing to validate on.
+// What asks for validation where there is nothing to validate on. The best checkpoint is that of
+// the validation loss alone.
 void CheckNoValidation(const v1::JobSpec& spec, Findings* findings) {
   const auto& train = spec.train();
   constexpr std::string_view kNoData = "there is no validation data";
   const std::string remedy = "set data.validationFraction or data.validationPath";
-  if (train.evaluate_every_steps() > 0) {
+  const bool has_sets = !spec.data().evaluation_sets().empty();
+  if (train.evaluate_every_steps() > 0 && !has_sets) {
     findings->Error("spec.train.evaluateEverySteps", std::string(kNoData),
                     {absl::StrCat(train.evaluate_every_steps()), remedy, ""});
   }
-  if (train.evaluate_sequences() > 0) {
+  if (train.evaluate_sequences() > 0 && !has_sets) {
     findings->Error("spec.train.evaluateSequences", std::string(kNoData),
                     {absl::StrCat(train.evaluate_sequences()), remedy, ""});
   }
@@ -380,6 +408,7 @@ void CheckData(const v1::TrainingJob& job, Findings* findings) {
                     "is required, unless mixture is given or source is synthetic");
   }
   CheckMixture(data, findings);
+  CheckEvaluationSets(data, findings);
   CheckDocuments(data, findings);
   if (synthetic && !data.path().empty()) {
     findings->Error("spec.data.path", "synthetic data is not read from a path; remove it",
@@ -475,7 +504,11 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   CheckFailurePolicy(spec.failure_policy(), findings);
   WarnIfRelative("spec.data.path", spec.data().path(), findings);
   for (int i = 0; i < spec.data().mixture_size(); ++i) {
-    WarnIfRelative(MixtureField(i, "path"), spec.data().mixture(i).path(), findings);
+    WarnIfRelative(PartField("mixture", i, "path"), spec.data().mixture(i).path(), findings);
+  }
+  for (int i = 0; i < spec.data().evaluation_sets_size(); ++i) {
+    WarnIfRelative(PartField("evaluationSets", i, "path"), spec.data().evaluation_sets(i).path(),
+                   findings);
   }
   WarnIfRelative("spec.data.validationPath", spec.data().validation_path(), findings);
   WarnIfRelative("spec.model.configPath", spec.model().config_path(), findings);

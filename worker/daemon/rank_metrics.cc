@@ -102,6 +102,7 @@ void RankMetrics::AddStep(const v1::EpochKey& key, const v1::StepReport& report)
     }
   }
   if (metrics.has_validation_loss()) series.set_validation_loss(metrics.validation_loss());
+  if (!metrics.evaluations().empty()) *series.mutable_evaluations() = metrics.evaluations();
   AddFamilies(report, entry);
   *series.mutable_last() = report;
   series.set_last_step_unix_seconds(absl::ToDoubleSeconds(clock_.WallNow() - absl::UnixEpoch()));

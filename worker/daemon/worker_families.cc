@@ -39,6 +39,9 @@ void AddStepSeries(const RankSeries& series, const std::string& job, const std::
   if (series.has_validation_loss()) {
     to->Add("fsdp_validation_loss", {job, rank}, series.validation_loss());
   }
+  for (const v1::EvaluationLoss& set : series.evaluations()) {
+    to->Add("fsdp_evaluation_loss", {job, rank, set.name()}, set.loss());
+  }
   to->Add("fsdp_last_step_timestamp_seconds", {job, rank}, series.last_step_unix_seconds());
   to->Add("fsdp_memory_peak_bytes", {job, rank}, static_cast<double>(last.memory_peak_bytes()));
   for (const v1::MemoryKind& memory : last.memory()) {

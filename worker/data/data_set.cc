@@ -103,11 +103,15 @@ std::vector<CorpusOptions> TrainingPaths(const DataOptions& options) {
   return paths;
 }
 
-CorpusOptions ValidationPath(const DataOptions& options) {
+CorpusOptions EvaluationPath(const DataOptions& options, std::string field, std::string path) {
   CorpusOptions corpus = TrainingPaths(options).front();
-  corpus.path = options.validation_path;
-  corpus.field = "data.validationPath";
+  corpus.path = std::move(path);
+  corpus.field = std::move(field);
   return corpus;
+}
+
+std::string EvaluationSetField(std::size_t index) {
+  return absl::StrFormat("data.evaluationSets[%d].path", index);
 }
 
 // Are the two, as far as is known, of one tokenizer?
@@ -143,8 +147,18 @@ struct ProvenData {
   std::vector<std::uint64_t> fingerprints;  // of the bytes of each, where there are several
   std::shared_ptr<const MixtureCycle> cycle;
   std::optional<Corpus> validation;
+  std::vector<Corpus> evaluation_sets;
   std::uint64_t fingerprint = 0;
 };
+
+// One that is not trained on: is it of the same tokens, and which bytes are they?
+absl::StatusOr<Corpus> OpenEvaluation(const CorpusOptions& path, const ProvenData& data,
+                                      ContentHash* hash) {
+  ASSIGN_OR_RETURN(Corpus corpus, OpenCorpus(path));
+  RETURN_IF_ERROR(CheckAlike(path, corpus, data.paths.front(), data.corpora.front()));
+  RETURN_IF_ERROR(ScanCorpus(path, &corpus, hash));
+  return corpus;
+}
 
 absl::Status Prove(const DataOptions& options, ProvenData* data) {
   ContentHash hash;
@@ -168,11 +182,15 @@ absl::Status Prove(const DataOptions& options, ProvenData* data) {
     }
   }
   if (!options.validation_path.empty()) {
-    const CorpusOptions path = ValidationPath(options);
-    ASSIGN_OR_RETURN(data->validation, OpenCorpus(path));
-    RETURN_IF_ERROR(
-        CheckAlike(path, *data->validation, data->paths.front(), data->corpora.front()));
-    RETURN_IF_ERROR(ScanCorpus(path, &*data->validation, &hash));
+    const CorpusOptions path =
+        EvaluationPath(options, "data.validationPath", options.validation_path);
+    ASSIGN_OR_RETURN(data->validation, OpenEvaluation(path, *data, &hash));
+  }
+  for (std::size_t i = 0; i < options.evaluation_sets.size(); ++i) {
+    const CorpusOptions path =
+        EvaluationPath(options, EvaluationSetField(i), options.evaluation_sets[i].path);
+    ASSIGN_OR_RETURN(Corpus corpus, OpenEvaluation(path, *data, &hash));
+    data->evaluation_sets.push_back(std::move(corpus));
   }
   data->fingerprint = hash.Finish();
   return absl::OkStatus();
@@ -305,6 +323,13 @@ absl::StatusOr<DataSet> OpenFiles(const DataOptions& options) {
     ASSIGN_OR_RETURN(Splits held_back, EachSplit(options, proven, HeldBackSplit));
     const std::int64_t all = SequencesUntilOneEnds(proven, held_back);
     data.validation = Join(proven, std::move(held_back), all);
+  }
+  for (std::size_t i = 0; i < proven.evaluation_sets.size(); ++i) {
+    const MixturePart& set = options.evaluation_sets[i];
+    ASSIGN_OR_RETURN(auto source,
+                     MakeSplit(WholePath(options, proven.evaluation_sets[i], proven.fingerprint),
+                               "evaluation", EvaluationSetField(i)));
+    data.evaluation_sets.push_back({set.name.empty() ? set.path : set.name, std::move(source)});
   }
   return data;
 }

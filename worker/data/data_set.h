@@ -43,13 +43,14 @@ struct MixturePart {
 
 struct DataOptions {
   SourceKind source = SourceKind::kSynthetic;
-  std::string path;                  // of tokens and text
-  std::vector<MixturePart> mixture;  // instead of path
-  int token_bytes = 2;               // of raw tokens: 2 (uint16) or 4 (uint32)
-  std::int64_t sequence_length = 0;  // tokens
-  double validation_fraction = 0;    // 0..0.5
-  std::string validation_path;       // instead of the fraction
-  bool shuffle = true;               // training only; validation is read in order
+  std::string path;                          // of tokens and text
+  std::vector<MixturePart> mixture;          // instead of path
+  int token_bytes = 2;                       // of raw tokens: 2 (uint16) or 4 (uint32)
+  std::int64_t sequence_length = 0;          // tokens
+  double validation_fraction = 0;            // 0..0.5
+  std::string validation_path;               // instead of the fraction
+  std::vector<MixturePart> evaluation_sets;  // without weights
+  bool shuffle = true;                       // training only; validation is read in order
   TargetRule targets = TargetRule::kNextToken;
   // The first token of a document is no target: the last of another stands before it.
   bool mask_document_ends = false;
@@ -66,9 +67,16 @@ struct DataPart {
   std::int64_t num_sequences = 0;  // to train on
 };
 
+// A path that is only evaluated on, in order.
+struct EvaluationSet {
+  std::string name;
+  std::unique_ptr<BatchSource> source;
+};
+
 struct DataSet {
   std::unique_ptr<BatchSource> train;
-  std::unique_ptr<BatchSource> validation;    // null: none asked for
+  std::unique_ptr<BatchSource> validation;  // null: none asked for
+  std::vector<EvaluationSet> evaluation_sets;
   std::vector<DataPart> parts;                // of a mixture
   std::shared_ptr<const MixtureCycle> cycle;  // null: no mixture
 };

@@ -16,6 +16,7 @@
 #include "worker/train/trainer_ceilings.h"
 #include "worker/train/trainer_checkpoint.h"
 #include "worker/train/trainer_errors.h"
+#include "worker/train/trainer_evaluate.h"
 #include "worker/train/trainer_exchange.h"
 #include "worker/train/trainer_pulse.h"
 #include "worker/train/trainer_report.h"
@@ -23,9 +24,6 @@
 
 namespace fsdp {
 namespace {
-
-// Sequences that one round of validation reads at a time on all ranks together.
-constexpr std::int64_t kEvaluationChunk = 1024;
 
 double SecondsSince(MonotonicTime begin) {
   return absl::ToDoubleSeconds(Clock::Real().Now() - begin);
@@ -67,7 +65,7 @@ class RunningRank {
   absl::Status Judge(const StepResult& result);
   absl::Status RollBack();
   absl::Status Agree();
-  absl::StatusOr<double> Evaluate();
+  absl::Status Evaluate();
   absl::Status SaveIfDue(bool last);
   absl::Status Report(StepFacts facts);
   absl::StatusOr<v1::TrainerDone> Finish(bool finished);
@@ -80,7 +78,7 @@ class RunningRank {
 
   [[nodiscard]] bool evaluation_due() const {
     const std::int64_t every = setup_.spec().train().evaluate_every_steps();
-    return setup_.data.validation != nullptr && !evaluated_ &&
+    return CanEvaluate(setup_) && !evaluated_ &&
            (at_.step == setup_.total_steps || (every > 0 && at_.step % every == 0));
   }
 
@@ -103,7 +101,8 @@ class RunningRank {
   const std::size_t allocated_before_ = device_.allocated_bytes();
   NumericGuard guard_;
   TrainingPosition at_;
-  bool evaluated_ = false;  // at at_.step
+  bool evaluated_ = false;                       // at at_.step
+  std::vector<v1::EvaluationLoss> evaluations_;  // the newest
   // Why the step that was just made is followed by a rollback; empty: it is not.
   std::string rollback_;
   Outcome outcome_ = Outcome::kGoOn;
@@ -243,33 +242,15 @@ absl::Status RunningRank::Agree() {
   return checkpoints_->OnProgress(all, 2);
 }
 
-absl::StatusOr<double> RunningRank::Evaluate() {
+absl::Status RunningRank::Evaluate() {
   progress_.SetPhase(v1::PHASE_EVALUATE);
   const MonotonicTime begin = Clock::Real().Now();
-  BatchSource& source = *setup_.data.validation;
-  const std::int64_t wanted = setup_.spec().train().evaluate_sequences();
-  const std::int64_t total =
-      wanted > 0 ? std::min(wanted, source.num_sequences()) : source.num_sequences();
-  double loss_sum = 0;
-  std::int64_t valid_tokens = 0;
-  for (std::int64_t first = 0; first < total; first += kEvaluationChunk) {
-    const std::int64_t count = std::min(kEvaluationChunk, total - first);
-    const auto share = BatchSplit(count, setup_.world_size(), 0).Share(setup_.rank());
-    const auto elements = static_cast<std::size_t>(share.count * source.sequence_length());
-    std::vector<std::int32_t> tokens(elements);
-    std::vector<std::int32_t> targets(elements);
-    RETURN_IF_ERROR(
-        WithCause(source.Read(first + share.begin, tokens, targets), v1::FAILURE_CAUSE_DATA));
-    ASSIGN_OR_RETURN(const EvaluationResult part,
-                     engine_->Evaluate(tokens, targets, engine_->EvaluationRounds(count)));
-    loss_sum += part.loss_sum;
-    valid_tokens += part.valid_tokens;
-  }
+  ASSIGN_OR_RETURN(Evaluations made, EvaluateAll(setup_, *engine_));
+  at_.validation_loss = made.validation_loss;
+  evaluations_ = std::move(made.sets);
   seconds_.evaluate += SecondsSince(begin);
   evaluated_ = true;
-  const double loss = valid_tokens > 0 ? loss_sum / static_cast<double>(valid_tokens) : 0;
-  at_.validation_loss = loss;
-  return loss;
+  return absl::OkStatus();
 }
 
 absl::Status RunningRank::SaveIfDue(bool last) {
@@ -304,6 +285,11 @@ absl::Status RunningRank::Report(StepFacts facts) {
     run_.print(
         absl::StrCat("step ", at_.step, ": validation loss ", FormatLoss(*facts.validation_loss)));
   }
+  for (const v1::EvaluationLoss& set : facts.evaluations) {
+    if (setup_.rank() != 0) break;
+    run_.print(
+        absl::StrCat("step ", at_.step, ": loss of ", set.name(), " ", FormatLoss(set.loss())));
+  }
   v1::TrainerToDaemon message;
   *message.mutable_step() = MakeStepReport(setup_, *engine_, facts, ceilings_.Get());
   return link_.Send(message);
@@ -323,7 +309,9 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Train() {
     RETURN_IF_ERROR(Agree());
     facts.rolled_back = !rollback_.empty();
     if (!facts.rolled_back && evaluation_due()) {
-      ASSIGN_OR_RETURN(facts.validation_loss, Evaluate());
+      RETURN_IF_ERROR(Evaluate());
+      facts.validation_loss = at_.validation_loss;
+      facts.evaluations = evaluations_;
     }
     const bool roll_back = facts.rolled_back;
     RETURN_IF_ERROR(Report(std::move(facts)));
@@ -340,7 +328,7 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Train() {
 
 absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
   // Resumed at its very end: the figures of the result are still wanted.
-  if (finished && evaluation_due()) RETURN_IF_ERROR(Evaluate().status());
+  if (finished && evaluation_due()) RETURN_IF_ERROR(Evaluate());
   LogDataSources();
   progress_.SetPhase(v1::PHASE_CHECKPOINT);
   RETURN_IF_ERROR(checkpoints_->Finish());
@@ -363,6 +351,7 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
       result.set_bigram_conditional_entropy(*setup_.bigram_conditional_entropy);
     }
     if (setup_.spec().data().source() == v1::DATA_SOURCE_TEXT) result.set_bytes_per_token(1);
+    result.mutable_evaluations()->Add(evaluations_.begin(), evaluations_.end());
     AddDataSources(setup_.data, at_.position, result.mutable_data_sources());
     AddFamilies(setup_, *engine_, ceilings_.Get(), result.mutable_families());
     for (const std::int64_t peak : memory_peak_bytes_) {

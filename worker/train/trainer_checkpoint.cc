@@ -43,10 +43,17 @@ absl::StatusOr<TrainingPosition> CheckpointManager::Restore() {
 }
 
 absl::StatusOr<TrainingPosition> CheckpointManager::RollBack() {
-  RETURN_IF_ERROR(Finish());
-  // Rank 0 comes here when it has published.
-  const double here[] = {1};
-  RETURN_IF_ERROR(exchange_.Gather(here, "rollback").status());
+  RETURN_IF_ERROR(FinishShards());
+  RETURN_IF_ERROR(ProposeBuilt(/*wait=*/true));
+  // Rank 0 may wait for verdicts as long as no coordinator answers; no collective is pending for
+  // longer than one of its looks.
+  for (bool waiting = true; waiting;) {
+    RETURN_IF_ERROR(Settle(absl::Seconds(1)));
+    if (proposals_.empty()) RETURN_IF_ERROR(CheckPublished(/*wait=*/true));
+    const double mine[] = {static_cast<double>(proposals_.size())};
+    ASSIGN_OR_RETURN(const auto all, exchange_.Gather(mine, "rollback"));
+    waiting = all.front().front() > 0;
+  }
   last_step_ = 0;
   return Load(finite_directory_.empty() ? setup_.resume_directory : finite_directory_);
 }

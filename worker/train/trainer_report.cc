@@ -79,6 +79,7 @@ v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, cons
   }
   metrics.set_flops(setup.plan.model_flops_per_step);
   if (facts.validation_loss.has_value()) metrics.set_validation_loss(*facts.validation_loss);
+  metrics.mutable_evaluations()->Add(facts.evaluations.begin(), facts.evaluations.end());
   for (const std::int64_t peak : facts.memory_peak_bytes) {
     metrics.add_memory_peak_bytes_by_rank(peak);
     metrics.set_memory_peak_bytes(std::max(metrics.memory_peak_bytes(), peak));

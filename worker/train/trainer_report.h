@@ -30,6 +30,7 @@ struct StepFacts {
   double lr = 0;
   TrainerSeconds seconds;
   std::optional<double> validation_loss;
+  std::vector<v1::EvaluationLoss> evaluations;
   std::vector<std::int64_t> memory_peak_bytes;  // by rank
   bool final = false;
   bool rolled_back = false;

@@ -160,6 +160,9 @@ DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size
   options.sequence_length = data.sequence_length();
   options.validation_fraction = data.validation_fraction();
   options.validation_path = data.validation_path();
+  for (const v1::DataMixture& set : data.evaluation_sets()) {
+    options.evaluation_sets.push_back({set.name(), set.path(), 0});
+  }
   options.shuffle = !data.has_shuffle() || data.shuffle();
   options.targets = data.targets() == v1::TARGET_KIND_INDEPENDENT ? TargetRule::kIndependent
                                                                   : TargetRule::kNextToken;

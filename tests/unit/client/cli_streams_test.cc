@@ -152,6 +152,11 @@ TEST_F(StreamsTest, Metrics) {
   step.set_rolled_back(true);
   runner_.service.AddMetrics(kJob, step);
   EXPECT_THAT(Run({"metrics", "a-00000001"}).out, HasSubstr("3.0 MiB  rolled back\n"));
+  v1::EvaluationLoss& set = *step.add_evaluations();
+  set.set_name("code");
+  set.set_loss(2.5);
+  runner_.service.AddMetrics(kJob, step);
+  EXPECT_THAT(Run({"metrics", "a-00000001"}).out, HasSubstr("rolled back  code 2.5000\n"));
   const std::string flags = Run({"metrics", "a-00000001", "-o", "csv"}).out;
   EXPECT_THAT(flags, HasSubstr(",skipped,spike,rolled_back\n"));
   EXPECT_THAT(flags, HasSubstr(",0,0,0\n"));

@@ -220,6 +220,15 @@ TEST(RootCauseTest, NamesTheRankOnce) {
   EXPECT_EQ(RootCauseText(cause), "DATA (exit code 10): rank 1 on w: no such file");
 }
 
+TEST(ReportTest, EvaluationSetsHaveTheirRows) {
+  ReportInput input;
+  input.job = CliRunner::ExampleJob(v1::JOB_STATE_SUCCEEDED);
+  v1::EvaluationLoss& set = *input.job.mutable_result()->add_evaluations();
+  set.set_name("code");
+  set.set_loss(2.25);
+  EXPECT_THAT(ReportText(input, Style()), HasSubstr("loss of code      2.2500 "));
+}
+
 TEST(ReportTest, UnknownBytesPerTokenHaveNoBits) {
   ReportInput input;
   input.job = CliRunner::ExampleJob(v1::JOB_STATE_SUCCEEDED);

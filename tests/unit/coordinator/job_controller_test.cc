@@ -23,6 +23,20 @@ TEST_F(JobControllerTest, EveryRankPlansForTheSmallestDevice) {
   }
 }
 
+TEST_F(JobControllerTest, TheNewestEvaluationsStayWithTheProgress) {
+  Start(1);
+  v1::StepReport report;
+  report.mutable_metrics()->set_step(1);
+  v1::EvaluationLoss& set = *report.mutable_metrics()->add_evaluations();
+  set.set_name("code");
+  set.set_loss(2.5);
+  Do([&](JobController& controller) { controller.OnStep(0, report); });
+  Step(2);
+  ASSERT_EQ(job_.job().progress().evaluations_size(), 1);
+  EXPECT_EQ(job_.job().progress().evaluations(0).name(), "code");
+  EXPECT_EQ(job_.job().progress().evaluations(0).loss(), 2.5);
+}
+
 TEST_F(JobControllerTest, AHangIsDiagnosedThenAbortedNamingRankAndCollective) {
   Start(2);
   for (int second = 0; second <= 31; ++second) {

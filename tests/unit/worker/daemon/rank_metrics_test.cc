@@ -84,6 +84,18 @@ TEST_F(RankMetricsTest, TheLastStepIsShownAndTotalsAddUp) {
   EXPECT_THAT(text, Not(HasSubstr("fsdp_validation_loss")));
 }
 
+TEST_F(RankMetricsTest, EvaluationsStayUntilTheNext) {
+  metrics_.Begin(Key(0));
+  v1::StepReport step = Step(1, 3);
+  v1::EvaluationLoss& set = *step.mutable_metrics()->add_evaluations();
+  set.set_name("code");
+  set.set_loss(2.5);
+  metrics_.AddStep(Key(0), step);
+  metrics_.AddStep(Key(0), Step(2, 3));
+  EXPECT_THAT(Scrape(),
+              HasSubstr("fsdp_evaluation_loss{job_id=\"a-1\",rank=\"0\",kind=\"code\"} 2.5\n"));
+}
+
 TEST_F(RankMetricsTest, SkipsAndRollbacksAreCounted) {
   metrics_.Begin(Key(0));
   v1::StepReport step = Step(1, 3);

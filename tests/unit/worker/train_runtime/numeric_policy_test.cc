@@ -141,6 +141,19 @@ TEST_F(NumericPolicyTest, ARollbackTakesAllRanksToTheLastCheckpoint) {
   }
 }
 
+// Nobody had answered when it was saved.
+TEST_F(NumericPolicyTest, ARollbackWaitsForTheManifestOfTheCheckpoint) {
+  Epoch epoch(SavingJob(6, v1::NON_FINITE_POLICY_ROLLBACK), 3);
+  epoch.links[0]->SetVerdicts(FakeLink::Verdicts::kAdmitWhenDone);
+  epoch.gather_faults[2].PoisonWeightsAtAgreement(5);
+  epoch.Run();
+  ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+  for (const auto& link : epoch.links) {
+    EXPECT_THAT(StepsOf(*link), ElementsAre(1, 2, 3, 4, 5, 6, 5, 6));
+  }
+  EXPECT_EQ(Newest()->step, 6);
+}
+
 TEST_F(NumericPolicyTest, WithoutACheckpointARollbackGoesToTheBeginning) {
   Epoch epoch(SavingJob(4, v1::NON_FINITE_POLICY_ROLLBACK), 2);
   epoch.gather_faults[1].PoisonWeightsAtAgreement(1);

@@ -273,6 +273,71 @@ TEST_F(TrainerTest, WithSkipAnExplodingLossIsANotice) {
   EXPECT_THAT(epoch.links[0]->Order(), HasSubstr("notice"));
 }
 
+// At the steps of validation, by name, on any number of ranks.
+TEST_F(TrainerTest, EvaluationSetsAreToldByName) {
+  std::vector<double> of_one;
+  for (const int world : {1, 2, 3}) {
+    v1::TrainingJob job = Job(4);
+    v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+    std::ofstream(directory_ + "/letters") << std::string(400, 'x');
+    v1::DataMixture& letters = *data.add_evaluation_sets();
+    letters.set_name("letters");
+    letters.set_path(directory_ + "/letters");
+    data.add_evaluation_sets()->set_path(data.path());
+    job.mutable_spec()->mutable_train()->set_evaluate_every_steps(2);
+    job.mutable_spec()->mutable_train()->set_evaluate_sequences(11);
+    for (const bool validated : {true, false}) {
+      if (!validated) data.clear_validation_fraction();
+      Epoch epoch(job, world);
+      epoch.Run();
+      ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+      std::vector<double> losses;
+      for (const v1::StepReport& step : epoch.links[0]->Steps()) {
+        const v1::StepMetrics& metrics = step.metrics();
+        const bool due = metrics.step() % 2 == 0;
+        EXPECT_EQ(metrics.has_validation_loss(), due && validated);
+        ASSERT_EQ(metrics.evaluations_size(), due ? 2 : 0);
+        if (!due) continue;
+        EXPECT_EQ(metrics.evaluations(0).name(), "letters");
+        EXPECT_EQ(metrics.evaluations(1).name(), data.path());
+        EXPECT_EQ(metrics.evaluations(0).tokens(), 11 * 16);
+        for (const auto& set : metrics.evaluations()) losses.push_back(set.loss());
+        EXPECT_GT(metrics.phases().evaluate_seconds(), 0);
+      }
+      const v1::JobResult& result = epoch.done().result();
+      ASSERT_EQ(result.evaluations_size(), 2);
+      EXPECT_EQ(result.evaluations(0).loss(), losses[2]);
+      EXPECT_NE(losses[2], losses[3]);
+      EXPECT_NE(losses[0], losses[2]);
+      EXPECT_EQ(result.has_validation_loss(), validated);
+      EXPECT_THAT(epoch.printed, testing::Contains(HasSubstr("step 2: loss of letters ")));
+      if (!validated) continue;  // the split moves what is trained on
+      if (of_one.empty()) of_one = losses;
+      for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], of_one[i], 1e-5);
+    }
+  }
+}
+
+TEST_F(TrainerTest, AnEvaluationSetThatIsNotThereIsADataFailure) {
+  v1::TrainingJob job = Job(2);
+  const std::uint64_t without = [&] {
+    Epoch epoch(job);
+    epoch.Run();
+    return epoch.links[0]->Messages()[0].joined().data_fingerprint();
+  }();
+  v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+  data.add_evaluation_sets()->set_path(data.path());
+  Epoch there(job);
+  there.Run();
+  EXPECT_NE(there.links[0]->Messages()[0].joined().data_fingerprint(), without);
+  data.add_evaluation_sets()->set_path(directory_ + "/none");
+  Epoch epoch(job, 2);
+  epoch.Run();
+  EXPECT_EQ(epoch.links[1]->Order(), "failure");
+  EXPECT_EQ(epoch.links[1]->Failure().cause(), v1::FAILURE_CAUSE_DATA);
+  EXPECT_THAT(epoch.links[1]->Failure().message(), HasSubstr("data.evaluationSets[1].path: "));
+}
+
 // However many tokens fit at once, and on however many ranks.
 TEST_F(TrainerTest, ABudgetOfTokensIsAccumulatedToTheSameSteps) {
   Epoch whole(Job(4));
