@@ -93,7 +93,7 @@ NumericGuard::Verdict NumericGuard::Skip(const char* type, std::string message) 
                                                      : kDefaultMaxConsecutiveSkips;
   if (++state_.consecutive_skips <= most) return {Action::kGoOn, type, std::move(message)};
   return {Action::kStop, "",
-          absl::StrFormat("%s, after %d others in a row (train.maxConsecutiveSkips): lower "
+          absl::StrFormat("%s, and train.maxConsecutiveSkips (%d) is used up: lower "
                           "optimizer.lr, or start from an earlier checkpoint",
                           message, most)};
 }
@@ -102,7 +102,7 @@ NumericGuard::Verdict NumericGuard::RollBack(std::string message) const {
   const int most = spec_.has_max_rollbacks() ? spec_.max_rollbacks() : kDefaultMaxRollbacks;
   if (state_.rollbacks < most) return {Action::kRollBack, "ROLLED_BACK", std::move(message)};
   return {Action::kStop, "",
-          absl::StrFormat("%s, after %d rollbacks (train.maxRollbacks): lower optimizer.lr, or "
+          absl::StrFormat("%s, and train.maxRollbacks (%d) is used up: lower optimizer.lr, or "
                           "start from an earlier checkpoint",
                           message, most)};
 }

@@ -89,7 +89,7 @@ TEST_F(NumericPolicyTest, SkipsInARowAreLimited) {
     epoch.gather_faults[world - 1].PoisonWeightsAtAgreement(3);
     epoch.Run();
     ExpectAllFailAlike(epoch, "step 6: the loss");
-    ExpectAllFailAlike(epoch, "after 2 others in a row (train.maxConsecutiveSkips)");
+    ExpectAllFailAlike(epoch, "train.maxConsecutiveSkips (2) is used up");
     EXPECT_THAT(NoticesOf(*epoch.links[0]), ElementsAre(HasSubstr("NON_FINITE_SKIPPED 4: step 4"),
                                                         HasSubstr("NON_FINITE_SKIPPED 5: step 5")));
   }
@@ -170,7 +170,7 @@ TEST_F(NumericPolicyTest, RollbacksAreLimited) {
     job.mutable_spec()->mutable_train()->set_max_rollbacks(2);
     Epoch epoch(job, world);
     epoch.Run();
-    ExpectAllFailAlike(epoch, "after 2 rollbacks (train.maxRollbacks)");
+    ExpectAllFailAlike(epoch, "train.maxRollbacks (2) is used up");
     EXPECT_EQ(NoticesOf(*epoch.links[0]).size(), 2U);
   }
 }
