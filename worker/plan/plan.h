@@ -42,6 +42,9 @@ struct ScratchSizes {
 inline constexpr int kMaxWorldSize = 65536;
 // What a rank tells the others at once, beside the collectives of its step (RankExchange).
 inline constexpr int kMaxExchangeValues = 8;
+// Of Plan::stats: StepStats, UpdateScalars and StepScalars (DeviceScalars in
+// worker/train/engine_impl.h).
+inline constexpr std::int64_t kStatsBytes = 256;
 
 struct PlanInput {
   ModelConfig model;

@@ -9,10 +9,6 @@
 namespace fsdp::internal {
 namespace {
 
-// Bytes of the device scalars: StepStats, UpdateScalars and StepScalars (DeviceScalars
-// in worker/train/engine_impl.h).
-constexpr std::int64_t kStatsBytes = 256;
-
 class BufferBuilder {
  public:
   explicit BufferBuilder(Plan& plan)

@@ -29,6 +29,7 @@ struct DeviceScalars {
   std::array<StepScalars, 2> step;
   StepStats evaluation;
 };
+static_assert(sizeof(DeviceScalars) <= kStatsBytes, "Plan::stats has no room for them");
 
 class EngineImpl final : public Engine {
  public:
