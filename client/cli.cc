@@ -8,10 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
+#include "client/commands/completion_plan.h"
 #include "client/error.h"
 #include "client/exit_code.h"
-#include "client/render/text.h"
 #include "proto/support/suggest.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -86,9 +87,7 @@ int RunCommand(const Command& command, const std::vector<std::string>& arguments
     return PrintUsageError(*world.err, error, command.name);
   }
   const auto settings =
-      LoadSettings({Given(*flags, "server"), Given(*flags, "config"), Given(*flags, "call-timeout"),
-                    Given(*flags, "reconnect"), Given(*flags, "color")},
-                   world.environment);
+      command.needs_settings ? LoadSettings(GivenSettings(*flags), world.environment) : Settings{};
   if (!settings.ok()) {
     return PrintUsageError(*world.err, std::string(settings.status().message()), command.name);
   }
@@ -105,6 +104,21 @@ int RunCommand(const Command& command, const std::vector<std::string>& arguments
 
 }  // namespace
 
+SettingFlags GivenSettings(const ParsedFlags& flags) {
+  return {.server = Given(flags, "server"),
+          .config = Given(flags, "config"),
+          .context = Given(flags, "context"),
+          .call_timeout = Given(flags, "call-timeout"),
+          .reconnect = Given(flags, "reconnect"),
+          .color = Given(flags, "color"),
+          .token_file = Given(flags, "token-file"),
+          .allow_plaintext_token = flags.GetBool("allow-plaintext-token"),
+          .tls_ca = Given(flags, "tls-ca"),
+          .tls_certificate = Given(flags, "tls-certificate"),
+          .tls_key = Given(flags, "tls-key"),
+          .tls_server_name = Given(flags, "tls-server-name")};
+}
+
 const std::vector<FlagSpec>& GlobalFlags() {
   static const auto& flags = *new std::vector<FlagSpec>{
       {.name = "server",
@@ -112,10 +126,33 @@ const std::vector<FlagSpec>& GlobalFlags() {
        .value_name = "HOST:PORT",
        .help = "Coordinator to talk to; else FSDPCTL_SERVER, else the config file, else " +
                std::string(kDefaultServer)},
+      {.name = "context",
+       .kind = FlagKind::kString,
+       .value_name = "NAME",
+       .help = "Settings of the config file to use; else FSDPCTL_CONTEXT, else its currentContext",
+       .live = LiveNames::kContexts},
       {.name = "config",
        .kind = FlagKind::kFile,
        .value_name = "FILE",
        .help = "Config file; else FSDPCTL_CONFIG, else ~/.config/fsdpctl/config.yaml"},
+      {.name = "tls-ca",
+       .kind = FlagKind::kFile,
+       .value_name = "FILE",
+       .help = "Authority that the coordinator's certificate is checked by, or the word system; "
+               "else FSDPCTL_TLS_CA. Without it nothing is encrypted"},
+      {.name = "tls-certificate",
+       .kind = FlagKind::kFile,
+       .value_name = "FILE",
+       .help = "Own certificate; else FSDPCTL_TLS_CERTIFICATE"},
+      {.name = "tls-key",
+       .kind = FlagKind::kFile,
+       .value_name = "FILE",
+       .help = "Its private key; else FSDPCTL_TLS_KEY"},
+      {.name = "tls-server-name",
+       .kind = FlagKind::kString,
+       .value_name = "NAME",
+       .help = "Name in the coordinator's certificate, when it is not the host of --server; else "
+               "FSDPCTL_TLS_SERVER_NAME"},
       {.name = "call-timeout",
        .kind = FlagKind::kDuration,
        .value_name = "DURATION",
@@ -131,6 +168,13 @@ const std::vector<FlagSpec>& GlobalFlags() {
        .kind = FlagKind::kChoice,
        .help = "Colours: auto is on a terminal without NO_COLOR",
        .choices = {"auto", "always", "never"}},
+      {.name = "token-file",
+       .kind = FlagKind::kFile,
+       .value_name = "FILE",
+       .help = "File of a token that says who you are; else FSDPCTL_TOKEN_FILE, else the config "
+               "file"},
+      {.name = "allow-plaintext-token",
+       .help = "Send the token in the clear also to other machines"},
       {.name = "help", .short_name = 'h', .help = "Show this help"},
   };
   return flags;
@@ -141,19 +185,32 @@ Style CommandRun::StyleFor(bool is_terminal) const {
   return Style(settings_.color == ColorMode::kAlways);
 }
 
+ClientOptions OptionsOf(const Settings& settings, Interrupt* interrupt) {
+  ClientOptions options;
+  options.server = settings.server;
+  options.call_timeout = settings.call_timeout;
+  options.reconnect_window = settings.reconnect_window;
+  options.retry_window = std::min(options.retry_window, settings.call_timeout);
+  options.interrupt = interrupt;
+  options.tls = settings.tls;
+  options.tls_names = settings.tls_names;
+  options.tls_server_name = settings.tls_server_name;
+  options.token_file = settings.token_file;
+  options.allow_plaintext_token = settings.allow_plaintext_token;
+  return options;
+}
+
 absl::StatusOr<Client*> CommandRun::client() {
   if (client_ == nullptr) {
-    ClientOptions options;
-    options.server = settings_.server;
-    options.call_timeout = settings_.call_timeout;
-    options.reconnect_window = settings_.reconnect_window;
-    options.retry_window = std::min(options.retry_window, settings_.call_timeout);
-    options.interrupt = world_.interrupt;
+    const ClientOptions options = OptionsOf(settings_, world_.interrupt);
     auto client = Client::Create(options);
-    if (!client.ok()) {
+    // What is wrong with a token or a certificate names its file.
+    const bool about_server = options.token_file.empty() && options.tls.empty();
+    if (absl::IsInvalidArgument(client.status()) && about_server) {
       return absl::InvalidArgumentError(
           absl::StrCat(client.status().message(), " (from ", settings_.server_origin, ")"));
     }
+    if (!client.ok()) return client.status();
     client_ = *std::move(client);
   }
   return client_.get();
@@ -209,6 +266,8 @@ const Command* FindCommand(const std::string& name) {
   return nullptr;
 }
 
+std::string ExitCodesHelp() { return kExitCodeHelp; }
+
 std::string GeneralHelp() {
   std::string text =
       "fsdpctl trains transformers sharded over many devices.\n\n"
@@ -253,6 +312,10 @@ int RunCli(const std::vector<std::string>& arguments, const CliWorld& world) {
     return ToInt(ExitCode::kOk);
   }
   if (verb == "--version") return RunCli({"version"}, world);
+  // Of the scripts that `completion` prints; behind `--`, so that no word is taken for a flag.
+  if (verb == "__complete" && arguments.size() > 1) {
+    return RunCompletion({arguments.begin() + 2, arguments.end()}, world);
+  }
   const Command* command = FindCommand(verb);
   if (command == nullptr) {
     std::vector<std::string> names;

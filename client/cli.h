@@ -37,7 +37,7 @@ struct CliWorld {
 };
 
 // What a verb's positional arguments are; for help and completion.
-enum class ArgumentKind { kNone, kFile, kJob, kWorker, kVerb, kShell };
+enum class ArgumentKind { kNone, kFile, kJob, kWorker, kQueue, kContext, kVerb, kShell };
 
 class CommandRun;
 
@@ -49,11 +49,18 @@ struct Command {
   // As in usage: "JOB...".
   std::string arguments;
   ArgumentKind argument_kind = ArgumentKind::kNone;
+  // What the first argument may be: "list", "set".
+  std::vector<std::string> actions;
+  // What the third and later ones may begin with; for completion.
+  std::vector<std::string> more_words;
   int min_arguments = 0;
   // -1: any number.
   int max_arguments = 0;
   // `-- CMD...` is accepted.
   bool takes_command = false;
+  // False: runs also where the settings are wrong, to mend them; CommandRun::settings() are the
+  // defaults.
+  bool needs_settings = true;
   // Paragraphs of --help after the summary.
   std::string description;
   std::vector<FlagSpec> flags;
@@ -66,8 +73,14 @@ struct Command {
   std::function<int(CommandRun&)> run;
 };
 
-// Flags of every verb: --server, --config, --call-timeout, --color, --help.
+// Flags of every verb: --server, --context, --config, --call-timeout, --color, --help.
 const std::vector<FlagSpec>& GlobalFlags();
+
+// What the global flags say; absent where not given.
+SettingFlags GivenSettings(const ParsedFlags& flags);
+
+// As the settings say. `interrupt` may be null.
+ClientOptions OptionsOf(const Settings& settings, Interrupt* interrupt);
 
 // One invocation of a verb.
 class CommandRun {
@@ -111,6 +124,8 @@ const Command* FindCommand(const std::string& name);
 // What `fsdpctl help` and `fsdpctl VERB --help` print.
 std::string GeneralHelp();
 std::string CommandHelp(const Command& command);
+// What the exit codes mean, as both end.
+std::string ExitCodesHelp();
 
 // Runs one command line (without the executable's name); never throws, never exits.
 int RunCli(const std::vector<std::string>& arguments, const CliWorld& world);

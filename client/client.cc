@@ -11,23 +11,42 @@
 #include "client/connection.h"
 #include "client/exit_code.h"
 #include "fsdp/v1/cluster_service.grpc.pb.h"
+#include "fsdp/v1/enrollment_service.grpc.pb.h"
 #include "fsdp/v1/job_service.grpc.pb.h"
+#include "proto/support/access_token.h"
+#include "proto/support/listen_address.h"
 #include "proto/support/status.h"
+#include "proto/support/tls/grpc_credentials.h"
 
 namespace fsdp {
 namespace {
 
 using JobStub = v1::JobService::StubInterface;
 using ClusterStub = v1::ClusterService::StubInterface;
+using EnrollmentStub = v1::EnrollmentService::StubInterface;
 
 constexpr int kPageSize = 500;
 
+absl::Status CheckToken(const ClientOptions& options) {
+  if (options.token_file.empty()) return absl::OkStatus();
+  if (const auto token = ReadTokenFile(options.token_file); !token.ok()) {
+    return absl::InvalidArgumentError(token.status().message());
+  }
+  const bool private_way =
+      options.server.starts_with("unix:") || IsLoopback(options.server) || !options.tls.empty();
+  if (private_way || options.allow_plaintext_token) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the token of ", options.token_file, " would travel in the clear to ", options.server,
+      ": use TLS (--tls-ca), or accept that with --allow-plaintext-token"));
+}
+
 class GrpcClient final : public Client {
  public:
-  explicit GrpcClient(ClientOptions options)
-      : connection_(std::move(options)),
+  GrpcClient(ClientOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials)
+      : connection_(std::move(options), std::move(credentials)),
         jobs_(v1::JobService::NewStub(connection_.channel())),
-        cluster_(v1::ClusterService::NewStub(connection_.channel())) {}
+        cluster_(v1::ClusterService::NewStub(connection_.channel())),
+        enrollment_(v1::EnrollmentService::NewStub(connection_.channel())) {}
 
   const std::string& server() const override { return connection_.options().server; }
 
@@ -116,6 +135,29 @@ class GrpcClient final : public Client {
     return connection_.Call(*jobs_, &JobStub::ReadCheckpoint, request, true);
   }
 
+  absl::StatusOr<v1::ProfileJobResponse> ProfileJob(const v1::ProfileJobRequest& request) override {
+    return connection_.Call(*jobs_, &JobStub::ProfileJob, request, false);
+  }
+
+  absl::StatusOr<v1::GetProfileResponse> GetProfile(const std::string& job,
+                                                    const std::string& profile) override {
+    v1::GetProfileRequest request;
+    request.set_name(JobName(job));
+    request.set_profile(profile);
+    return connection_.Call(*jobs_, &JobStub::GetProfile, request, true);
+  }
+
+  absl::StatusOr<v1::ReadProfileResponse> ReadProfile(
+      const v1::ReadProfileRequest& request) override {
+    return connection_.Call(*jobs_, &JobStub::ReadProfile, request, true);
+  }
+
+  absl::StatusOr<v1::DumpCollectivesResponse> DumpCollectives(const std::string& job) override {
+    v1::DumpCollectivesRequest request;
+    request.set_name(JobName(job));
+    return connection_.Call(*jobs_, &JobStub::DumpCollectives, request, true);
+  }
+
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override {
     v1::ListWorkersRequest request;
     std::vector<v1::Worker> workers;
@@ -149,6 +191,42 @@ class GrpcClient final : public Client {
     return connection_.Call(*cluster_, &ClusterStub::GetCluster, v1::GetClusterRequest(), true);
   }
 
+  absl::StatusOr<v1::ListQueuesResponse> ListQueues() override {
+    v1::ListQueuesRequest request;
+    v1::ListQueuesResponse all;
+    do {
+      ASSIGN_OR_RETURN(v1::ListQueuesResponse page,
+                       connection_.Call(*cluster_, &ClusterStub::ListQueues, request, true));
+      request.set_page_token(page.next_page_token());
+      page.clear_next_page_token();
+      all.MergeFrom(page);
+    } while (!request.page_token().empty());
+    return all;
+  }
+
+  absl::StatusOr<v1::Queue> GetQueue(const std::string& queue) override {
+    v1::GetQueueRequest request;
+    request.set_name(absl::StartsWith(queue, "queues/") ? queue : absl::StrCat("queues/", queue));
+    ASSIGN_OR_RETURN(v1::GetQueueResponse response,
+                     connection_.Call(*cluster_, &ClusterStub::GetQueue, request, true));
+    return std::move(*response.mutable_queue());
+  }
+
+  absl::StatusOr<v1::Maintenance> SetMaintenance(v1::MaintenanceMode mode,
+                                                 const std::string& reason) override {
+    v1::SetMaintenanceRequest request;
+    request.set_mode(mode);
+    request.set_reason(reason);
+    ASSIGN_OR_RETURN(v1::SetMaintenanceResponse response,
+                     connection_.Call(*cluster_, &ClusterStub::SetMaintenance, request, true));
+    return std::move(*response.mutable_maintenance());
+  }
+
+  absl::StatusOr<v1::CreateJoinTokenResponse> CreateJoinToken(
+      const v1::CreateJoinTokenRequest& request) override {
+    return connection_.Call(*enrollment_, &EnrollmentStub::CreateJoinToken, request, false);
+  }
+
   absl::Status WatchJob(const std::string& job, const StreamOptions& options,
                         const std::function<bool(const v1::Job&)>& on_job) override;
   absl::Status StreamLogs(const std::string& job, const LogFilter& filter,
@@ -177,6 +255,7 @@ class GrpcClient final : public Client {
   Connection connection_;
   std::unique_ptr<JobStub> jobs_;
   std::unique_ptr<ClusterStub> cluster_;
+  std::unique_ptr<EnrollmentStub> enrollment_;
 };
 
 template <typename Stream>
@@ -318,7 +397,10 @@ absl::Status CheckServer(const std::string& server) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
   RETURN_IF_ERROR(CheckServer(options.server));
-  return std::make_unique<GrpcClient>(std::move(options));
+  RETURN_IF_ERROR(CheckToken(options));
+  ASSIGN_OR_RETURN(auto credentials,
+                   ChannelCredentialsFrom(options.tls, options.tls_names, absl::Now()));
+  return std::make_unique<GrpcClient>(std::move(options), std::move(credentials));
 }
 
 std::string Client::JobName(const std::string& id_or_name) {

@@ -10,7 +10,9 @@
 // Errors of every method, besides those of the RPC (fsdp/v1/*_service.proto):
 //   UNAVAILABLE        no connection within retry_window; the message names the address
 //   DEADLINE_EXCEEDED  connected, but no answer within call_timeout
+//   UNAUTHENTICATED    certificates stand in the way: the message says whose and what to do
 //   CANCELLED          the Interrupt was cancelled
+//   NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT  the token file, as ReadTokenFile
 // google.rpc details of an error are payloads of the status: see error.h.
 
 #include <cstdint>
@@ -24,7 +26,9 @@
 #include "absl/time/time.h"
 #include "client/interrupt.h"
 #include "fsdp/v1/cluster_service.pb.h"
+#include "fsdp/v1/enrollment_service.pb.h"
 #include "fsdp/v1/job_service.pb.h"
+#include "proto/support/tls/tls_files.h"
 
 namespace fsdp {
 
@@ -40,8 +44,18 @@ struct ClientOptions {
   absl::Duration retry_window = absl::Seconds(4);
   // How long an established stream tries to get its coordinator back.
   absl::Duration reconnect_window = absl::Seconds(8);
+  // Empty: in the clear. Read by Create.
+  TlsFiles tls;
+  // What messages call them.
+  TlsFileNames tls_names;
+  // The name that the coordinator's certificate must have; empty: the host of `server`.
+  std::string tls_server_name;
   // Ends calls, waits and streams early; may be null. Must outlive the Client.
   Interrupt* interrupt = nullptr;
+  // File of a bearer token, read at each call, so that it may be replaced; empty: none is sent.
+  std::string token_file;
+  // Send it in the clear also to other machines.
+  bool allow_plaintext_token = false;
 };
 
 struct StreamOptions {
@@ -66,7 +80,9 @@ struct LogFilter {
 class Client {
  public:
   // Does not connect yet.
-  //   INVALID_ARGUMENT  the server address cannot be one
+  //   INVALID_ARGUMENT  the server address cannot be one, a token would travel in the clear, its
+  //                     file holds none, or a TLS file is missing beside another
+  //   FAILED_PRECONDITION, NOT_FOUND, ...  a TLS file cannot be used, as LoadTlsMaterial
   static absl::StatusOr<std::unique_ptr<Client>> Create(ClientOptions options);
   virtual ~Client() = default;
   Client(const Client&) = delete;
@@ -99,6 +115,14 @@ class Client {
       const std::string& job) = 0;
   virtual absl::StatusOr<v1::ReadCheckpointResponse> ReadCheckpoint(
       const v1::ReadCheckpointRequest& request) = 0;
+  // Not repeated once sent: a second one would be refused while the first is under way.
+  virtual absl::StatusOr<v1::ProfileJobResponse> ProfileJob(
+      const v1::ProfileJobRequest& request) = 0;
+  virtual absl::StatusOr<v1::GetProfileResponse> GetProfile(const std::string& job,
+                                                            const std::string& profile) = 0;
+  virtual absl::StatusOr<v1::ReadProfileResponse> ReadProfile(
+      const v1::ReadProfileRequest& request) = 0;
+  virtual absl::StatusOr<v1::DumpCollectivesResponse> DumpCollectives(const std::string& job) = 0;
 
   virtual absl::StatusOr<std::vector<v1::Worker>> ListWorkers() = 0;
   virtual absl::StatusOr<v1::DrainWorkerResponse> DrainWorker(const std::string& worker,
@@ -106,6 +130,14 @@ class Client {
                                                               const std::string& reason) = 0;
   virtual absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker) = 0;
   virtual absl::StatusOr<v1::GetClusterResponse> GetCluster() = 0;
+  // All pages in one.
+  virtual absl::StatusOr<v1::ListQueuesResponse> ListQueues() = 0;
+  virtual absl::StatusOr<v1::Queue> GetQueue(const std::string& queue) = 0;
+  virtual absl::StatusOr<v1::Maintenance> SetMaintenance(v1::MaintenanceMode mode,
+                                                         const std::string& reason) = 0;
+  // Not repeated once sent: each answer is another token.
+  virtual absl::StatusOr<v1::CreateJoinTokenResponse> CreateJoinToken(
+      const v1::CreateJoinTokenRequest& request) = 0;
 
   // Streams. A callback that returns false ends the stream with OK. A lost connection is taken up
   // again where it broke, without repeating or dropping anything, for reconnect_window; then

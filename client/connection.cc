@@ -5,12 +5,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/access_token.h"
+#include "proto/support/status.h"
+#include "proto/support/tls/grpc_credentials.h"
+#include "proto/support/tls/tls_probe.h"
 
 namespace fsdp {
 namespace {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
+std::shared_ptr<grpc::Channel> MakeChannel(
+    const ClientOptions& options, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
+  SetServerName(options.tls_server_name, &arguments);
   arguments.SetMaxReceiveMessageSize(64 << 20);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
@@ -23,7 +29,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& server) {
   // Two Clients of one process do not share a connection: each has its own reconnect state.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetUserAgentPrefix("fsdpctl");
-  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(options.server, credentials, arguments);
 }
 
 double Jitter() {
@@ -33,8 +39,8 @@ double Jitter() {
 
 }  // namespace
 
-Connection::Connection(ClientOptions options)
-    : options_(std::move(options)), channel_(MakeChannel(options_.server)) {}
+Connection::Connection(ClientOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials)
+    : options_(std::move(options)), channel_(MakeChannel(options_, credentials)) {}
 
 absl::Status Connection::ToStatus(const grpc::Status& status) const {
   absl::Status result = FromGrpcStatus(status);
@@ -57,11 +63,20 @@ absl::Status Connection::ToStatus(const grpc::Status& status) const {
   }
 }
 
+absl::Status Connection::AddToken(grpc::ClientContext* context) const {
+  if (options_.token_file.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(options_.token_file));
+  context->AddMetadata("authorization", "Bearer " + token);
+  return absl::OkStatus();
+}
+
 bool Connection::MayPass(const absl::Status& error) {
-  if (!absl::IsUnavailable(error)) return false;
   const auto info = GetErrorInfo(error);
+  // Asked too much; a little later it may ask again.
+  if (info.has_value() && info->reason == "RATE_LIMITED") return true;
+  if (!absl::IsUnavailable(error)) return false;
   // The same call would fail the same way, and its reason would be lost.
-  return !info.has_value() || info->reason != "STORE_FAILED";
+  return !info.has_value() || (info->reason != "STORE_FAILED" && info->reason != "AUDIT_FAILED");
 }
 
 bool Connection::interrupted() const {
@@ -79,17 +94,33 @@ absl::Status Connection::Lost(const absl::Status& error) const {
 absl::Status Connection::Interrupted() const { return absl::CancelledError("interrupted"); }
 
 absl::Status Connection::WaitUntilConnected(absl::Time until) {
+  bool probed = false;
   // In slices, so that an interrupt is seen.
   for (;;) {
     if (interrupted()) return Interrupted();
     const absl::Time slice = std::min(until, absl::Now() + absl::Milliseconds(100));
     if (channel_->WaitForConnected(absl::ToChronoTime(slice))) return absl::OkStatus();
-    if (absl::Now() >= until) {
-      return absl::UnavailableError(absl::StrCat(
-          "no coordinator answers at ", options_.server,
-          " (--server or FSDPCTL_SERVER names another; `fsdpctl local` starts one here)"));
+    if (absl::Now() >= until) return Unreachable();
+    // What certificates prevent, waiting does not mend.
+    if (!probed && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+      probed = true;
+      RETURN_IF_ERROR(CheckTls());
     }
   }
+}
+
+absl::Status Connection::CheckTls() const {
+  return ProbeTls({.server = options_.server,
+                   .files = options_.tls,
+                   .names = options_.tls_names,
+                   .server_name = options_.tls_server_name});
+}
+
+absl::Status Connection::Unreachable() const {
+  RETURN_IF_ERROR(CheckTls());
+  return absl::UnavailableError(
+      absl::StrCat("no coordinator answers at ", options_.server,
+                   " (--server or FSDPCTL_SERVER names another; `fsdpctl local` starts one here)"));
 }
 
 bool Connection::Backoff(int failed_tries) {

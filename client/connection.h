@@ -21,12 +21,13 @@ namespace fsdp {
 
 class Connection {
  public:
-  explicit Connection(ClientOptions options);
+  Connection(ClientOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials);
 
   [[nodiscard]] const ClientOptions& options() const { return options_; }
   [[nodiscard]] const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // OK when connected before `until`; else UNAVAILABLE, or CANCELLED by the interrupt.
+  // OK when connected before `until`; else UNAVAILABLE, UNAUTHENTICATED when certificates are the
+  // reason, or CANCELLED by the interrupt.
   absl::Status WaitUntilConnected(absl::Time until);
 
   // One unary call. UNAVAILABLE is retried within retry_window, after the call was sent only when
@@ -53,6 +54,7 @@ class Connection {
 
  private:
   enum class StreamEnd { kDone, kRetry };
+  absl::Status AddToken(grpc::ClientContext* context) const;
   // What a stream's end means; `error` is filled unless it was good.
   StreamEnd Judge(const grpc::Status& status, absl::Time deadline, absl::Status* error) const;
   // Unreachable, or on its way out, and perhaps soon back.
@@ -62,6 +64,10 @@ class Connection {
   [[nodiscard]] absl::Status ToStatus(const grpc::Status& status) const;
   // A stream's `error` once reconnect_window is over.
   [[nodiscard]] absl::Status Lost(const absl::Status& error) const;
+  // UNAUTHENTICATED: certificates stand in the way.
+  [[nodiscard]] absl::Status CheckTls() const;
+  // Why it cannot be reached.
+  [[nodiscard]] absl::Status Unreachable() const;
   [[nodiscard]] absl::Status Interrupted() const;
   [[nodiscard]] bool interrupted() const;
 
@@ -80,6 +86,7 @@ absl::StatusOr<Response> Connection::Call(Stub& stub,
   for (int failed_tries = 0;; ++failed_tries) {
     if (absl::Status connected = WaitUntilConnected(retry_until); !connected.ok()) return connected;
     grpc::ClientContext context;
+    if (absl::Status status = AddToken(&context); !status.ok()) return status;
     context.set_deadline(absl::ToChronoTime(deadline));
     const Interrupt::Scope scope(options_.interrupt, [&context] { context.TryCancel(); });
     Response response;
@@ -109,6 +116,7 @@ absl::Status Connection::Stream(Stub& stub,
       return failed_tries == 0 ? status : Lost(status);
     }
     grpc::ClientContext context;
+    if (absl::Status status = AddToken(&context); !status.ok()) return status;
     if (options.deadline != absl::InfiniteFuture()) {
       context.set_deadline(absl::ToChronoTime(options.deadline));
     }

@@ -33,6 +33,12 @@ bool IsAboutSpec(const absl::Status& status) {
   });
 }
 
+// The coordinator answers this caller no more for the moment; jobs have nothing to do with it.
+bool IsAboutLimits(const absl::Status& status) {
+  const auto info = GetErrorInfo(status);
+  return info.has_value() && (info->reason == "RATE_LIMITED" || info->reason == "STREAM_LIMIT");
+}
+
 }  // namespace
 
 ExitCode ExitCodeForStatus(const absl::Status& status) {
@@ -54,7 +60,7 @@ ExitCode ExitCodeForStatus(const absl::Status& status) {
     case absl::StatusCode::kPermissionDenied:
       return ExitCode::kAuth;
     case absl::StatusCode::kResourceExhausted:
-      return ExitCode::kUnschedulable;
+      return IsAboutLimits(status) ? ExitCode::kUnreachable : ExitCode::kUnschedulable;
     case absl::StatusCode::kNotFound:
       return ExitCode::kNotFound;
     case absl::StatusCode::kCancelled:

@@ -34,6 +34,13 @@ absl::Status CheckInt(const FlagSpec& spec, const std::string& value) {
 
 // Whatever the case it is typed in, `value` becomes the choice.
 absl::Status TakeChoice(const FlagSpec& spec, std::string& value) {
+  const auto& [name, word] = spec.text_choice;
+  if (!name.empty() && absl::StartsWith(value, absl::StrCat(name, "="))) {
+    return spec.check_text(value.substr(name.size() + 1));
+  }
+  if (!name.empty() && value == name) {
+    return BadValue(spec, value, absl::StrCat(name, "=", word));
+  }
   for (const auto& choice : spec.choices) {
     if (!absl::EqualsIgnoreCase(choice, value)) continue;
     value = choice;
@@ -102,7 +109,11 @@ absl::StatusOr<FlagArgument> FindShort(const std::vector<FlagSpec>& specs,
 
 std::string ValueText(const FlagSpec& spec) {
   if (spec.kind == FlagKind::kBool) return "";
-  if (spec.kind == FlagKind::kChoice) return absl::StrCat(" ", absl::StrJoin(spec.choices, "|"));
+  if (spec.kind == FlagKind::kChoice) {
+    const auto& [name, word] = spec.text_choice;
+    return absl::StrCat(" ", absl::StrJoin(spec.choices, "|"),
+                        name.empty() ? "" : absl::StrCat("|", name, "=", word));
+  }
   return absl::StrCat(" ", spec.value_name.empty() ? "VALUE" : spec.value_name);
 }
 

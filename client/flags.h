@@ -6,10 +6,12 @@
 // ends the flags. Thread-safe (no state).
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,6 +31,9 @@ enum class FlagKind {
   kChoice,
 };
 
+// Names that completion asks of the coordinator, or of the config file.
+enum class LiveNames { kNone, kJobs, kWorkers, kQueues, kContexts };
+
 struct FlagSpec {
   // Without dashes.
   std::string name;
@@ -41,8 +46,14 @@ struct FlagSpec {
   // Shown in help; what the getters return when the flag is absent.
   std::string default_value;
   std::vector<std::string> choices;
+  // A choice that goes on behind "=", with the word for it in help: {"jsonpath", "TEMPLATE"}. Its
+  // text is judged by `check_text`, whose message is all that the user gets to read.
+  std::pair<std::string, std::string> text_choice;
+  std::function<absl::Status(const std::string&)> check_text;
   // May be given several times.
   bool repeated = false;
+  // Of kString: what its value names.
+  LiveNames live = LiveNames::kNone;
   // Of kInt. A flag that goes on as an int says kMaxInt.
   std::int64_t min_value = 0;
   std::int64_t max_value = std::numeric_limits<std::int64_t>::max();

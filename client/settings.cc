@@ -1,136 +1,116 @@
 #include "client/settings.h"
 
-#include <yaml-cpp/yaml.h>
-
-#include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <map>
-#include <sstream>
-#include <vector>
+#include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
 #include "client/flags.h"
 #include "proto/support/status.h"
-#include "proto/support/suggest.h"
 
 namespace fsdp {
 namespace {
-
-struct Key {
-  const char* file_key;
-  const char* variable;
-};
-constexpr Key kServer{"server", "FSDPCTL_SERVER"};
-constexpr Key kCallTimeout{"callTimeout", "FSDPCTL_CALL_TIMEOUT"};
-constexpr Key kReconnect{"reconnect", "FSDPCTL_RECONNECT"};
-constexpr Key kColor{"color", "FSDPCTL_COLOR"};
-constexpr Key kTlsCertificate{"tlsCertificate", "FSDPCTL_TLS_CERTIFICATE"};
-constexpr Key kTlsKey{"tlsKey", "FSDPCTL_TLS_KEY"};
-constexpr Key kTlsCa{"tlsCa", "FSDPCTL_TLS_CA"};
-constexpr Key kTokenFile{"tokenFile", "FSDPCTL_TOKEN_FILE"};
-
-struct ConfigFile {
-  std::string path;
-  std::map<std::string, std::string> values;
-};
-
-// yaml-cpp throws; nothing of it leaves this function.
-absl::Status ParseConfig(const std::string& text, ConfigFile* file) {
-  const std::vector<std::string> known = {
-      kServer.file_key,         kCallTimeout.file_key, kReconnect.file_key, kColor.file_key,
-      kTlsCertificate.file_key, kTlsKey.file_key,      kTlsCa.file_key,     kTokenFile.file_key};
-  try {
-    const YAML::Node root = YAML::Load(text);
-    if (root.IsNull()) return absl::OkStatus();
-    if (!root.IsMap()) {
-      return absl::InvalidArgumentError(absl::StrCat(file->path, ": must be `key: value` lines"));
-    }
-    for (const auto& entry : root) {
-      const std::string key = entry.first.as<std::string>();
-      if (std::find(known.begin(), known.end(), key) == known.end()) {
-        return absl::InvalidArgumentError(absl::StrCat(file->path, ":", entry.first.Mark().line + 1,
-                                                       ": unknown key \"", key, "\"",
-                                                       DidYouMean(key, known)));
-      }
-      if (!entry.second.IsScalar()) {
-        return absl::InvalidArgumentError(absl::StrCat(file->path, ":", entry.first.Mark().line + 1,
-                                                       ": ", key, " must be one value"));
-      }
-      file->values[key] = entry.second.as<std::string>();
-    }
-  } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file->path, ":", error.mark.line + 1, ": ", error.msg));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<ConfigFile> ReadConfig(const SettingFlags& flags, const EnvironmentFn& environment) {
-  ConfigFile file;
-  bool must_exist = true;
-  if (flags.config.has_value()) {
-    file.path = *flags.config;
-  } else if (const auto named = environment("FSDPCTL_CONFIG")) {
-    file.path = *named;
-  } else {
-    must_exist = false;
-    if (const auto xdg = environment("XDG_CONFIG_HOME")) {
-      file.path = absl::StrCat(*xdg, "/fsdpctl/config.yaml");
-    } else if (const auto home = environment("HOME")) {
-      file.path = absl::StrCat(*home, "/.config/fsdpctl/config.yaml");
-    } else {
-      return file;
-    }
-  }
-  std::ifstream in(file.path);
-  if (!in) {
-    if (!must_exist) return file;
-    return absl::NotFoundError(absl::StrCat("cannot read the config file ", file.path));
-  }
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  RETURN_IF_ERROR(ParseConfig(text, &file));
-  return file;
-}
 
 struct Setting {
   std::string value;
   std::string origin;
 };
 
-Setting Choose(const std::optional<std::string>& flag, const char* flag_name, const Key& key,
-               const EnvironmentFn& environment, const ConfigFile& file, const char* fallback) {
-  if (flag.has_value()) return {*flag, flag_name};
-  if (const auto value = environment(key.variable)) return {*value, key.variable};
-  if (const auto found = file.values.find(key.file_key); found != file.values.end()) {
-    return {found->second, file.path};
+// Where settings are looked for; keeps account of what was found.
+class Chooser {
+ public:
+  Chooser(const ConfigFile& file, const std::string& context, const EnvironmentFn& environment,
+          std::vector<SettingSource>* sources)
+      : file_(file), environment_(environment), sources_(*sources) {
+    if (context.empty()) return;
+    context_ = file.contexts.at(context);
+    context_origin_ = absl::StrCat("context ", context, " of ", file.path);
   }
-  return {fallback, "default"};
+
+  Setting Choose(const std::optional<std::string>& flag, const char* flag_name,
+                 const SettingKey& key, const char* fallback) {
+    Setting setting = Look(flag, flag_name, key, fallback);
+    if (!setting.value.empty()) sources_.push_back({key.file_key, setting.value, setting.origin});
+    return setting;
+  }
+
+ private:
+  [[nodiscard]] Setting Look(const std::optional<std::string>& flag, const char* flag_name,
+                             const SettingKey& key, const char* fallback) const {
+    if (flag.has_value()) return {*flag, flag_name};
+    if (const auto value = environment_(key.variable)) return {*value, key.variable};
+    if (const auto found = context_.find(key.file_key); found != context_.end()) {
+      return {FromFile(key, found->second), context_origin_};
+    }
+    if (const auto found = file_.values.find(key.file_key); found != file_.values.end()) {
+      return {FromFile(key, found->second), file_.path};
+    }
+    return {fallback, "default"};
+  }
+
+  // Paths in the file count from its folder.
+  [[nodiscard]] std::string FromFile(const SettingKey& key, const std::string& value) const {
+    if (!key.is_path || value.empty() || value == kSystemAuthorities) return value;
+    return (std::filesystem::path(file_.path).parent_path() / value).string();
+  }
+
+  const ConfigFile& file_;
+  ConfigValues context_;
+  std::string context_origin_;
+  const EnvironmentFn& environment_;
+  std::vector<SettingSource>& sources_;
+};
+
+absl::StatusOr<std::string> ChooseContext(const SettingFlags& flags,
+                                          const EnvironmentFn& environment,
+                                          const ConfigFile& file) {
+  Setting context{file.current_context, absl::StrCat("currentContext of ", file.path)};
+  if (flags.context.has_value()) {
+    context = {*flags.context, "--context"};
+  } else if (const auto named = environment("FSDPCTL_CONTEXT")) {
+    context = {*named, "FSDPCTL_CONTEXT"};
+  }
+  if (context.value.empty() || file.contexts.count(context.value) > 0) return context.value;
+  return absl::NotFoundError(absl::StrCat("no context \"", context.value, "\" (", context.origin,
+                                          ")", ContextHint(file, context.value)));
 }
 
-// Accepted so that configurations need not change later; refused so that nobody believes in it.
-absl::Status ReadSecurity(const EnvironmentFn& environment, const ConfigFile& file,
-                          Settings* settings) {
-  const auto choose = [&](const Key& key) {
-    return Choose(std::nullopt, "", key, environment, file, "");
+// "--tls-ca", "tlsCa (FSDPCTL_TLS_CA)".
+std::string NameOf(const Setting& setting, const char* flag_name, const SettingKey& key) {
+  if (setting.origin == flag_name || setting.value.empty()) return flag_name;
+  return absl::StrCat(key.file_key, " (", setting.origin, ")");
+}
+
+absl::Status ReadTls(const SettingFlags& flags, Chooser& chooser, Settings* settings) {
+  const auto choose = [&](const std::optional<std::string>& flag, const char* flag_name,
+                          const SettingKey& key, std::string* path, std::string* name) {
+    const Setting setting = chooser.Choose(flag, flag_name, key, "");
+    *path = setting.value;
+    *name = NameOf(setting, flag_name, key);
   };
-  settings->tls = {.certificate = choose(kTlsCertificate).value,
-                   .key = choose(kTlsKey).value,
-                   .ca = choose(kTlsCa).value};
-  for (const Key& key : {kTlsCertificate, kTlsKey, kTlsCa}) {
-    const Setting setting = choose(key);
-    if (setting.value.empty()) continue;
-    RETURN_IF_ERROR(
-        CheckTlsFiles(settings->tls, absl::StrCat(key.file_key, " (", setting.origin, ")")));
+  TlsFiles& tls = settings->tls;
+  TlsFileNames& names = settings->tls_names;
+  choose(flags.tls_ca, "--tls-ca", kTlsCaKey, &tls.ca, &names.ca);
+  choose(flags.tls_certificate, "--tls-certificate", kTlsCertificateKey, &tls.certificate,
+         &names.certificate);
+  choose(flags.tls_key, "--tls-key", kTlsKeyKey, &tls.key, &names.key);
+  settings->tls_server_name =
+      chooser.Choose(flags.tls_server_name, "--tls-server-name", kTlsServerNameKey, "").value;
+  return CheckClientFiles(tls, names);
+}
+
+absl::Status ReadToken(const SettingFlags& flags, Chooser& chooser, Settings* settings) {
+  settings->token_file = chooser.Choose(flags.token_file, "--token-file", kTokenFileKey, "").value;
+  const std::optional<std::string> flag =
+      flags.allow_plaintext_token ? std::optional<std::string>("true") : std::nullopt;
+  const Setting plaintext =
+      chooser.Choose(flag, "--allow-plaintext-token", kPlaintextTokenKey, "false");
+  settings->allow_plaintext_token = plaintext.value == "true" || plaintext.value == "1";
+  if (settings->allow_plaintext_token || plaintext.value == "false" || plaintext.value == "0") {
+    return absl::OkStatus();
   }
-  const Setting token = choose(kTokenFile);
-  settings->token_file = token.value;
-  if (!token.value.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat("tokenFile (", token.origin, "): tokens are not in this release; unset it"));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("allowPlaintextToken \"", plaintext.value, "\" (",
+                                                 plaintext.origin, ") must be true or false"));
 }
 
 absl::StatusOr<absl::Duration> ParsePositive(const char* what, const Setting& setting) {
@@ -153,22 +133,26 @@ absl::StatusOr<ColorMode> ParseColor(const Setting& setting) {
 }  // namespace
 
 absl::StatusOr<Settings> LoadSettings(const SettingFlags& flags, const EnvironmentFn& environment) {
-  ASSIGN_OR_RETURN(const ConfigFile file, ReadConfig(flags, environment));
+  const ConfigLocation location = FindConfig(flags.config, environment);
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigText(location));
+  ASSIGN_OR_RETURN(const ConfigFile file, ParseConfig(location.path, text));
   Settings settings;
-  const Setting server =
-      Choose(flags.server, "--server", kServer, environment, file, kDefaultServer);
+  ASSIGN_OR_RETURN(settings.context, ChooseContext(flags, environment, file));
+  Chooser chooser(file, settings.context, environment, &settings.sources);
+  const Setting server = chooser.Choose(flags.server, "--server", kServerKey, kDefaultServer);
   settings.server = server.value;
   settings.server_origin = server.origin;
   const Setting timeout =
-      Choose(flags.call_timeout, "--call-timeout", kCallTimeout, environment, file, "10s");
+      chooser.Choose(flags.call_timeout, "--call-timeout", kCallTimeoutKey, "10s");
   ASSIGN_OR_RETURN(settings.call_timeout, ParsePositive("call timeout", timeout));
   const Setting reconnect =
-      Choose(flags.reconnect, "--reconnect", kReconnect, environment, file, kDefaultReconnect);
+      chooser.Choose(flags.reconnect, "--reconnect", kReconnectKey, kDefaultReconnect);
   ASSIGN_OR_RETURN(settings.reconnect_window, ParsePositive("reconnect time", reconnect));
-  const Setting color = Choose(flags.color, "--color", kColor, environment, file, "auto");
+  const Setting color = chooser.Choose(flags.color, "--color", kColorKey, "auto");
   ASSIGN_OR_RETURN(settings.color, ParseColor(color));
   if (!flags.color.has_value() && environment("NO_COLOR")) settings.color = ColorMode::kNever;
-  RETURN_IF_ERROR(ReadSecurity(environment, file, &settings));
+  RETURN_IF_ERROR(ReadTls(flags, chooser, &settings));
+  RETURN_IF_ERROR(ReadToken(flags, chooser, &settings));
   return settings;
 }
 

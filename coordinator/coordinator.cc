@@ -14,6 +14,8 @@
 #include "proto/support/log.h"
 #include "proto/support/metric_table.h"
 #include "proto/support/status.h"
+#include "worker/plan/plan.h"
+#include "worker/plan/plan_advice.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -101,6 +103,14 @@ absl::Status Coordinator::Load() {
     workers_.Restore(record, clock_.Now(), expected.contains(record.id()));
   }
   for (const JobId& id : unfinished_) SyncAssignments(*jobs_.at(id));
+  maintenance_ = contents.cluster.maintenance();
+  if (maintenance_.mode() == v1::MAINTENANCE_MODE_UNSPECIFIED) {
+    maintenance_.set_mode(v1::MAINTENANCE_MODE_OFF);
+  }
+  for (const auto& [id, tasks] : arrays_) {
+    JobRuntime& array = *jobs_.at(id);
+    Apply(array, [&](JobController& controller) { controller.OnTasks(Summary(array)); });
+  }
   schedule_wanted_ = true;
   LOG_INFO("loaded %d jobs (%d unfinished) and %d workers", jobs_.size(), unfinished_.size(),
            contents.workers.size());
@@ -117,6 +127,7 @@ void Coordinator::LoadJob(StoredJob stored, std::set<std::string>* expected_work
   job->placed = now;
   job->progressed = now;
   job->live.resize(job->record.members_size());
+  job->stragglers.Reset(job->record.members_size());
   const records::MemberRecord* first =
       job->record.members_size() > 0 ? &job->record.members(0) : nullptr;
   job->first_step = first != nullptr ? first->joined().resume_step() + 1 : 0;
@@ -128,9 +139,16 @@ void Coordinator::LoadJob(StoredJob stored, std::set<std::string>* expected_work
   }
   const JobId id = JobIdOf(job->job());
   last_position_ = std::max(last_position_, job->record.position());
-  if (!job->job().request_id().empty()) request_ids_[job->job().request_id()] = id;
+  if (!job->job().request_id().empty()) {
+    request_ids_[{job->job().owner(), job->job().request_id()}] = id;
+  }
   directory_.Publish(Snapshot(*job), job->record.position());
   Track(*job);
+  job->counted_state = job->job().state();
+  // Tasks come in the order of their positions, after their array.
+  if (!job->job().array_job().empty()) {
+    arrays_[JobIdFromName(job->job().array_job())].push_back(id);
+  }
   jobs_[id] = std::move(job);
 }
 
@@ -167,24 +185,17 @@ JobId Coordinator::NewJobId(const std::string& name) {
   }
 }
 
-std::vector<std::string> Coordinator::CapacityWarnings(const v1::TrainingJob& job) const {
-  const PlacementDecision decision =
-      PlaceGang(DemandOf(job.spec().resources()), workers_.View(clock_.Now(), options_.timing));
-  if (!decision.beyond_capacity) return {};
-  return {absl::StrCat("the cluster as it is cannot hold this job: it ", decision.reason)};
-}
-
-DeviceMemory Coordinator::KnownMemory(const v1::TrainingJob& job) const {
-  const std::lock_guard lock(mutex_);
-  return workers_.KnownMemory(DemandOf(job.spec().resources()).device);
-}
-
 void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobRequest& request,
                             CreateDone done) {
   const MonotonicTime start = clock_.Now();
+  std::vector<v1::TrainingJob> tasks;
   absl::StatusOr<Admitted> admitted = [&]() -> absl::StatusOr<Admitted> {
     RETURN_IF_ERROR(CheckRequestId(request.request_id()));
-    return admission_.Admit(request.job(), KnownMemory(request.job()));
+    const DeviceMemory known = KnownMemory(request.job());
+    ASSIGN_OR_RETURN(Admitted whole, admission_.Admit(request.job(), known));
+    if (!whole.job.spec().has_array()) return whole;
+    ASSIGN_OR_RETURN(tasks, AdmitTasks(whole.job, known));
+    return whole;
   }();
   if (!admitted.ok()) {
     counters_.Add("fsdp_admission_refused_total",
@@ -200,7 +211,7 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
     admitted->warnings.push_back(std::move(warning));
   }
   const std::uint64_t fingerprint = Fingerprint(request.job());
-  const auto known = request_ids_.find(request.request_id());
+  const auto known = request_ids_.find({caller.subject, request.request_id()});
   if (!request.request_id().empty() && known != request_ids_.end()) {
     JobRuntime& job = *jobs_.at(known->second);
     if (job.record.spec_fingerprint() != fingerprint) {
@@ -218,15 +229,9 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
       done(std::move(*response));
     });
   }
-  if (!request.validate_only() &&
-      static_cast<std::int64_t>(unfinished_.size()) >= options_.queue.max_unfinished_jobs) {
-    return done(WithInfo(
-        absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", unfinished_.size(),
-                                                  " jobs are not finished (limit ",
-                                                  options_.queue.max_unfinished_jobs, ")")),
-        "QUEUE_FULL",
-        {{"unfinished_jobs", absl::StrCat(unfinished_.size())},
-         {"limit", absl::StrCat(options_.queue.max_unfinished_jobs)}}));
+  // A repeat has been answered: what holds for new jobs is not asked of it.
+  if (absl::Status status = CheckNew(request, admitted->job, tasks); !status.ok()) {
+    return done(status);
   }
 
   auto job = std::make_unique<JobRuntime>();
@@ -244,7 +249,7 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
   *record.mutable_create_time() = ToTimestamp(clock_.WallNow());
   job->record.set_position(++last_position_);
   job->record.set_spec_fingerprint(fingerprint);
-  if (!request.request_id().empty()) request_ids_[request.request_id()] = id;
+  if (!request.request_id().empty()) request_ids_[{caller.subject, request.request_id()}] = id;
 
   JobRuntime& stored = *(jobs_[id] = std::move(job));
   Extra extra;
@@ -256,24 +261,31 @@ void Coordinator::CreateJob(const CallerIdentity& caller, const v1::CreateJobReq
     *response->mutable_job() = **snapshot;
     done(std::move(*response));
   };
+  if (!tasks.empty()) return EnqueueArray(stored, std::move(tasks), std::move(extra));
   Apply(stored, [](JobController& controller) { controller.Enqueue(); }, std::move(extra));
 }
 
 absl::StatusOr<v1::Plan> Coordinator::PlanJob(const CallerIdentity& /*caller*/,
                                               const v1::TrainingJob& job) const {
-  ASSIGN_OR_RETURN(Admitted admitted, admission_.Admit(job, KnownMemory(job)));
+  const DeviceMemory known = KnownMemory(job);
+  ASSIGN_OR_RETURN(Admitted admitted, admission_.Admit(job, known));
+  ASSIGN_OR_RETURN(const PlanInput input,
+                   PlanInputFromJob(admitted.job, WorldSizeOf(admitted.job),
+                                    known.largest_first.empty() ? 0 : known.largest_first.front()));
+  *admitted.plan.mutable_memory_advice() = AdviseOnMemory(input);
   for (std::string& warning : admitted.warnings) admitted.plan.add_warnings(std::move(warning));
   return std::move(admitted.plan);
 }
 
-void Coordinator::RunVerb(const JobId& id, const Verb& verb, JobDone done) {
+void Coordinator::RunVerb(const JobId& id, const ArrayVerb& verb, JobDone done) {
   const std::lock_guard lock(mutex_);
   if (absl::Status status = CheckServing(); !status.ok()) return done(status);
   JobRuntime* job = Find(id);
   if (job == nullptr) return done(NoSuchJob(id.value()));
+  if (IsArray(*job)) return RunArrayVerb(*job, verb, std::move(done));
   Effects effects;
   JobController controller(*job, options_, Now(), effects);
-  if (absl::Status verdict = verb(controller); !verdict.ok()) return done(verdict);
+  if (absl::Status verdict = verb.run(controller); !verdict.ok()) return done(verdict);
   auto snapshot = std::make_shared<JobSnapshot>();
   Extra extra;
   extra.snapshot = snapshot.get();
@@ -288,27 +300,40 @@ void Coordinator::RunVerb(const JobId& id, const Verb& verb, JobDone done) {
 void Coordinator::CancelJob(const CallerIdentity& caller, const JobId& job,
                             const std::string& reason, JobDone done) {
   LOG_INFO("%s: cancel by %s", job.value(), caller.subject);
-  RunVerb(
-      job, [&](JobController& controller) { return controller.Cancel(reason); }, std::move(done));
+  RunVerb(job,
+          {.name = "cancelled",
+           .run = [&](JobController& controller) { return controller.Cancel(reason); }},
+          std::move(done));
 }
 
 void Coordinator::SuspendJob(const CallerIdentity& caller, const JobId& job,
                              const std::string& reason, JobDone done) {
   LOG_INFO("%s: suspend by %s", job.value(), caller.subject);
-  RunVerb(
-      job, [&](JobController& controller) { return controller.Suspend(reason); }, std::move(done));
+  RunVerb(job,
+          {.name = "suspended",
+           .run = [&](JobController& controller) { return controller.Suspend(reason); }},
+          std::move(done));
 }
 
 void Coordinator::ResumeJob(const CallerIdentity& caller, const JobId& job, JobDone done) {
   LOG_INFO("%s: resume by %s", job.value(), caller.subject);
-  RunVerb(job, [](JobController& controller) { return controller.Resume(); }, std::move(done));
+  RunVerb(job,
+          {.name = "resumed", .run = [](JobController& controller) { return controller.Resume(); }},
+          std::move(done));
 }
 
 void Coordinator::RestartJob(const CallerIdentity& caller, const JobId& job,
                              const std::string& reason, JobDone done) {
   LOG_INFO("%s: restart by %s", job.value(), caller.subject);
-  RunVerb(
-      job, [&](JobController& controller) { return controller.Restart(reason); }, std::move(done));
+  // Of an array those that ended without success; one that runs is restarted by its own name.
+  RunVerb(job,
+          {.name = "restarted",
+           .run = [&](JobController& controller) { return controller.Restart(reason); },
+           .wants =
+               [](v1::JobState state) {
+                 return state == v1::JOB_STATE_FAILED || state == v1::JOB_STATE_CANCELLED;
+               }},
+          std::move(done));
 }
 
 void Coordinator::DeleteJob(const CallerIdentity& caller, const JobId& job,
@@ -323,21 +348,22 @@ void Coordinator::DeleteJob(const CallerIdentity& caller, const JobId& job,
 absl::Status Coordinator::EraseJob(const JobId& id, std::function<void(absl::Status)> done) {
   JobRuntime* job = Find(id);
   if (job == nullptr) return NoSuchJob(id.value());
-  if (!IsTerminal(job->job().state()) || unfinished_.contains(id)) {
-    return WithInfo(absl::FailedPreconditionError(
-                        absl::StrCat(job->job().name(), " is ", StateName(job->job().state()),
-                                     ": only a finished job can be deleted; cancel it first")),
-                    "JOB_STATE_CONFLICT",
-                    {{"job", job->job().name()},
-                     {"state", StateName(job->job().state())},
-                     {"wanted", "deleted"}});
+  RETURN_IF_ERROR(CheckErasable(*job));
+  if (!job->job().request_id().empty()) {
+    request_ids_.erase({job->job().owner(), job->job().request_id()});
   }
-  if (!job->job().request_id().empty()) request_ids_.erase(job->job().request_id());
-  jobs_.erase(id);
   StoreBatch batch;
-  batch.deleted_jobs.push_back(id);
-  Persist(std::move(batch), [this, id, done = std::move(done)](absl::Status status) {
-    if (status.ok()) directory_.Remove(id);
+  batch.deleted_jobs = WithTasks(id);
+  arrays_.erase(id);
+  for (const JobId& gone : batch.deleted_jobs) {
+    jobs_.erase(gone);
+    profiles_.Forget(gone);
+  }
+  const std::vector<JobId> ids = batch.deleted_jobs;
+  Persist(std::move(batch), [this, ids, done = std::move(done)](absl::Status status) {
+    if (status.ok()) {
+      for (const JobId& gone : ids) directory_.Remove(gone);
+    }
     if (done) done(status);
   });
   return absl::OkStatus();
@@ -430,6 +456,7 @@ void Coordinator::CarryOut(JobRuntime& job, Effects effects, Extra extra) {
             }
             if (done) done(status);
           });
+  SyncArray(job);
 }
 
 void Coordinator::Count(const JobRuntime& job, const Effects& effects) {
@@ -448,7 +475,7 @@ void Coordinator::Count(const JobRuntime& job, const Effects& effects) {
   if (!effects.checkpoints.empty()) counters_.Add("fsdp_checkpoints_published_total");
   for (const v1::JobEvent& event : effects.events) {
     LOG_INFO("%s: %s %s", event.job(), event.type(), event.message());
-    if (IsTerminal(event.state())) {
+    if (IsTerminal(event.state()) && !IsArray(job)) {
       counters_.Add("fsdp_jobs_finished_total",
                     MetricLabelValue(v1::JobState_Name(event.state()), "JOB_STATE_"));
     }

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -32,6 +33,10 @@
 #include "coordinator/membership/file_relay.h"
 #include "coordinator/membership/worker_registry.h"
 #include "coordinator/metrics/counters.h"
+#include "coordinator/profile/dump_requests.h"
+#include "coordinator/profile/profile_sessions.h"
+#include "coordinator/queue/job_array.h"
+#include "coordinator/schedule/queue_scheduler.h"
 #include "coordinator/store/job_store.h"
 #include "fsdp/v1/cluster_service.pb.h"
 #include "fsdp/v1/job_service.pb.h"
@@ -39,9 +44,9 @@
 
 namespace fsdp::coordinator {
 
-// Who calls. Given to every handler; authentication fills it in once there is one.
+// Who calls. Given to every handler, by the gate (coordinator/rpc/gate.h).
 struct CallerIdentity {
-  // "anonymous" without authentication.
+  // "anonymous" where nobody has to say who they are.
   std::string subject;
   // "ipv4:127.0.0.1:40312".
   std::string peer;
@@ -51,21 +56,38 @@ struct CallerIdentity {
 struct CoordinatorStats {
   std::map<v1::JobState, std::int64_t> jobs;
   std::map<v1::AttemptState, std::int64_t> attempts;
-  // By queue and why jobs wait in it: "insufficient_devices", "beyond_capacity", "behind_others",
-  // "backoff".
+  // By queue and why jobs wait in it: LabelOf(WaitKind), "backoff", "array_limit", "maintenance".
   std::map<std::pair<std::string, std::string>, std::int64_t> queue;
   struct UnfinishedJob {
     std::string id;
     v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
     std::int32_t attempt = 0;
     std::int64_t epoch = 0;
+    std::int64_t step = 0;
+    // Of its newest durable checkpoint; absent: it saves none by steps.
+    std::optional<std::int64_t> checkpoint_step;
+    std::int64_t checkpoint_interval_steps = 0;
+    struct Rank {
+      double straggler_score = 0;  // 0: unknown
+      double collective_skew_seconds = 0;
+    };
+    std::vector<Rank> ranks;  // of a job that trains
   };
   std::vector<UnfinishedJob> unfinished;
   std::map<v1::WorkerState, std::int64_t> workers;
   // By worker.
   std::map<std::string, double> heartbeat_age_seconds;
   double start_timestamp_seconds = 0;
+  // Empty unless queues are configured.
+  std::vector<v1::Queue> queues;
+  v1::MaintenanceMode maintenance = v1::MAINTENANCE_MODE_UNSPECIFIED;
 };
+
+//   NOT_FOUND  QUEUE_NOT_FOUND: none is called so
+absl::StatusOr<v1::Queue> FindQueue(std::vector<v1::Queue> queues, const std::string& name);
+
+// Has spec.array: its tasks hold devices, it does not.
+bool IsArray(const JobRuntime& job);
 
 class Coordinator {
  public:
@@ -98,7 +120,8 @@ class Coordinator {
                                                              Dependencies dependencies);
 
   // --- Jobs
-  //   INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED  as in job_service.proto
+  //   INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED, FAILED_PRECONDITION  as in
+  //   job_service.proto
   void CreateJob(const CallerIdentity& caller, const v1::CreateJobRequest& request,
                  CreateDone done);
   absl::StatusOr<v1::Plan> PlanJob(const CallerIdentity& caller, const v1::TrainingJob& job) const;
@@ -118,6 +141,16 @@ class Coordinator {
   void ReadCheckpoint(const CallerIdentity& caller, const v1::ReadCheckpointRequest& request,
                       FileRelay::Done done);
 
+  // --- Profiles. Errors as in job_service.proto.
+  absl::StatusOr<v1::ProfileJobResponse> ProfileJob(const CallerIdentity& caller,
+                                                    const v1::ProfileJobRequest& request);
+  absl::StatusOr<v1::GetProfileResponse> GetProfile(const CallerIdentity& caller,
+                                                    const v1::GetProfileRequest& request) const;
+  void ReadProfile(const CallerIdentity& caller, const v1::ReadProfileRequest& request,
+                   FileRelay::Done done);
+  void DumpCollectives(const CallerIdentity& caller, const v1::DumpCollectivesRequest& request,
+                       DumpRequests::Done done);
+
   // --- Workers, for people
   std::vector<v1::Worker> ListWorkers() const;
   absl::StatusOr<v1::Worker> GetWorker(const WorkerId& worker) const;
@@ -125,6 +158,24 @@ class Coordinator {
                    const std::string& reason, WorkerDone done);
   void UncordonWorker(const CallerIdentity& caller, const WorkerId& worker, WorkerDone done);
   v1::GetClusterResponse Describe() const;
+
+  // --- Queues. What the file of --queues says: with it jobs must name one of them.
+  void SetQueues(const v1::QueueConfig& config);
+  // The file has changed and is no good: what it said before holds.
+  void RejectQueues(const absl::Status& error);
+  struct QueueList {
+    // By name.
+    std::vector<v1::Queue> queues;
+    bool configured = false;
+    std::string config_error;
+  };
+  [[nodiscard]] QueueList ListQueues() const;
+
+  // --- Maintenance
+  //   INVALID_ARGUMENT  no mode, or a reason that is too long
+  using MaintenanceDone = std::function<void(absl::StatusOr<v1::Maintenance>)>;
+  void SetMaintenance(const CallerIdentity& caller, v1::MaintenanceMode mode,
+                      const std::string& reason, MaintenanceDone done);
 
   // --- Workers, their streams
   struct Session {
@@ -162,6 +213,14 @@ class Coordinator {
     JobSnapshot* snapshot = nullptr;
   };
   using Verb = std::function<absl::Status(JobController&)>;
+  // A verb on all tasks of an array that it is meant for.
+  struct ArrayVerb {
+    // "cancelled"
+    std::string name;
+    Verb run;
+    // Empty: it is meant for all.
+    std::function<bool(v1::JobState)> wants;
+  };
 
   Coordinator(const Options& options, Dependencies dependencies);
   absl::Status Load();
@@ -172,7 +231,7 @@ class Coordinator {
   //   UNAVAILABLE  the coordinator is draining, or the store failed (STORE_FAILED)
   [[nodiscard]] absl::Status CheckServing() const;
 
-  void RunVerb(const JobId& job, const Verb& verb, JobDone done);
+  void RunVerb(const JobId& job, const ArrayVerb& verb, JobDone done);
   // Runs one event of a job and carries out its effects.
   void Apply(JobRuntime& job, const std::function<void(JobController&)>& event);
   void Apply(JobRuntime& job, const std::function<void(JobController&)>& event, Extra extra);
@@ -188,6 +247,35 @@ class Coordinator {
   DeviceMemory KnownMemory(const v1::TrainingJob& job) const;
   std::vector<std::string> CapacityWarnings(const v1::TrainingJob& job) const;
   absl::Status EraseJob(const JobId& job, std::function<void(absl::Status)> done);
+  //   FAILED_PRECONDITION  it is not finished, or is a task of an array
+  absl::Status CheckErasable(const JobRuntime& job) const;
+
+  // What a new job must have, besides a good spec: a queue that can take it, and room.
+  //   INVALID_ARGUMENT, FAILED_PRECONDITION, RESOURCE_EXHAUSTED
+  absl::Status CheckNew(const v1::CreateJobRequest& request, const v1::TrainingJob& job,
+                        const std::vector<v1::TrainingJob>& tasks) const;
+
+  // --- Arrays
+  // The jobs of all tasks, checked.
+  absl::StatusOr<std::vector<v1::TrainingJob>> AdmitTasks(const v1::TrainingJob& array,
+                                                          const DeviceMemory& known) const;
+  JobRuntime& AddTask(const JobRuntime& array, int index, v1::TrainingJob spec);
+  void EnqueueArray(JobRuntime& array, std::vector<v1::TrainingJob> tasks, Extra extra);
+  // After a change of a task.
+  void SyncArray(JobRuntime& task);
+  [[nodiscard]] ArraySummary Summary(const JobRuntime& array) const;
+  void RunArrayVerb(JobRuntime& array, const ArrayVerb& verb, JobDone done);
+  // The job, and its tasks if it is an array.
+  [[nodiscard]] std::vector<JobId> WithTasks(const JobId& id) const;
+
+  // --- Queues and maintenance
+  [[nodiscard]] std::vector<v1::Queue> QueuesLocked() const;
+  //   INVALID_ARGUMENT  no such queue, or more than it may ever hold
+  absl::Status CheckQueue(const v1::TrainingJob& job) const;
+  //   FAILED_PRECONDITION  submissions are closed
+  absl::Status CheckOpen() const;
+  [[nodiscard]] bool InMaintenance() const;
+  [[nodiscard]] std::string MaintenanceText() const;
 
   void HandleHeartbeat(WorkerEntry& worker, const v1::Heartbeat& heartbeat);
   void HandleReport(WorkerEntry& worker, const v1::Report& report);
@@ -213,11 +301,25 @@ class Coordinator {
   // Does an epoch that is not over have it as a member?
   [[nodiscard]] bool InSomeEpoch(const WorkerId& worker) const;
   void CheckJobs(TimePoint now);
+  void CheckProfiles();
+  // The job's, whose ranks all train now.
+  //   FAILED_PRECONDITION  they do not
+  absl::StatusOr<JobRuntime*> RunningJob(const JobId& job);
   void DeleteExpired(TimePoint now);
   void Schedule(TimePoint now);
-  // The jobs that wait or come back, in order; the first of them with their demands.
-  std::vector<QueuedDemand> CollectQueue(TimePoint now);
+  // The jobs that wait or come back, in order of priority and submission.
+  [[nodiscard]] std::vector<QueuedDemand> CollectQueue(TimePoint now) const;
+  // Those that hold workers and do not wait.
+  [[nodiscard]] std::vector<ActiveJob> ActiveJobs(const std::vector<QueuedDemand>& waiting,
+                                                  TimePoint now) const;
+  // Tasks that array.maxParallel holds back, with the reason.
+  [[nodiscard]] std::map<JobId, std::string> HeldBackTasks(
+      const std::vector<QueuedDemand>& queue) const;
+  std::vector<QueueDecision> DecideQueue(std::vector<QueuedDemand> queue,
+                                         std::vector<Preemption>* preemptions, TimePoint now);
   void PlaceJob(JobRuntime& job, const Placement& placement);
+  void TellWait(JobRuntime& job, const std::string& reason, std::int32_t position, TimePoint now);
+  void PreemptJob(const Preemption& preemption);
   void WantSchedule();
 
   const Options options_;
@@ -243,10 +345,21 @@ class Coordinator {
   std::map<JobId, std::unique_ptr<JobRuntime>> jobs_;
   // Not finished; what ticks and scheduling look at.
   std::set<JobId> unfinished_;
-  std::map<std::string, JobId> request_ids_;
+  // By owner and request id: nobody learns of another's job by guessing.
+  std::map<std::pair<std::string, std::string>, JobId> request_ids_;
+  // The tasks of each array, by index.
+  std::map<JobId, std::vector<JobId>> arrays_;
+  // A verb goes over an array's tasks: the array changes once, at its end.
+  bool arrays_deferred_ = false;
+  v1::QueueConfig queue_config_;
+  QueuePolicies queue_policies_;
+  std::string queues_error_;
+  v1::Maintenance maintenance_;
   std::map<std::pair<std::string, std::string>, std::int64_t> wait_kinds_;
   WorkerRegistry workers_;
   FileRelay files_;
+  ProfileSessions profiles_;
+  DumpRequests dumps_;
   std::int64_t last_position_ = 0;
   std::mt19937_64 random_;
   std::optional<MonotonicTime> last_tick_;

@@ -1,4 +1,4 @@
-// Coordinator: deadlines and scheduling.
+// Coordinator: deadlines, and what a scrape sees.
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,6 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
-#include "coordinator/queue/job_queue.h"
 #include "coordinator/store/resource_names.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
@@ -18,8 +17,6 @@ namespace {
 // A tick that comes this late means that the process itself stood still (SIGSTOP, a suspended
 // machine): workers are not to blame for what it did not hear.
 constexpr absl::Duration kOwnPause = absl::Seconds(2);
-// The head of the queue is placed in full; what is behind it gets its position as reason.
-constexpr size_t kMaxPlacedPerPass = 256;
 // After a pass the lock is left to others for this many times its length: a pass over a long queue
 // takes milliseconds, and every submit asks for one.
 constexpr int kScheduleRest = 5;
@@ -27,6 +24,28 @@ constexpr absl::Duration kWaitReasonPeriod = absl::Milliseconds(500);
 // Per-job series of one scrape.
 constexpr size_t kMaxJobSeries = 500;
 constexpr absl::Duration kExpiryPeriod = absl::Seconds(5);
+
+// What a scrape shows of a job that is not finished.
+CoordinatorStats::UnfinishedJob SeriesOf(const JobRuntime& runtime) {
+  const v1::Job& job = runtime.job();
+  CoordinatorStats::UnfinishedJob series;
+  series.id = JobIdFromName(job.name()).value();
+  series.state = job.state();
+  series.attempt = job.attempt();
+  series.epoch = job.epoch();
+  series.step = job.progress().step();
+  const v1::CheckpointSpec& checkpoint = job.spec().spec().checkpoint();
+  if (!checkpoint.dir().empty() && checkpoint.every_steps() > 0) {
+    // A job may have begun with another one's.
+    series.checkpoint_step = std::max(job.checkpoint().step(), runtime.first_step - 1);
+    series.checkpoint_interval_steps = checkpoint.every_steps();
+  }
+  if (job.state() != v1::JOB_STATE_RUNNING) return series;
+  for (const v1::RankStatus& rank : job.ranks()) {
+    series.ranks.push_back({rank.straggler_score(), rank.collective_skew_seconds()});
+  }
+  return series;
+}
 
 }  // namespace
 
@@ -62,6 +81,7 @@ void Coordinator::Drain() {
     worker.sink = nullptr;
   }
   files_.EndAll(CheckServing());
+  dumps_.EndAll(CheckServing());
 }
 
 absl::Status Coordinator::CheckServing() const {
@@ -96,6 +116,8 @@ void Coordinator::Tick() {
   CheckWorkers(now);
   CheckJobs(now);
   files_.Expire(now.mono);
+  dumps_.Expire(now.mono);
+  CheckProfiles();
   if (now.mono - last_expiry_ > kExpiryPeriod) {
     last_expiry_ = now.mono;
     DeleteExpired(now);
@@ -202,124 +224,25 @@ void Coordinator::DeleteExpired(TimePoint now) {
   }
 }
 
-std::vector<QueuedDemand> Coordinator::CollectQueue(TimePoint now) {
-  std::vector<QueuedDemand> queue;
-  for (const JobId& id : unfinished_) {
-    JobRuntime& job = *jobs_.at(id);
-    Effects unused;
-    const JobController controller(job, options_, now, unused);
-    const v1::JobSpec& spec = job.job().spec().spec();
-    const bool recovering = controller.ComesBack();
-    if (!recovering && !controller.WantsPlacement()) continue;
-    if (recovering && job.record.has_earliest_start()) ++wait_kinds_[{spec.queue(), "backoff"}];
-    QueuedDemand& item = queue.emplace_back();
-    item.entry = {id, spec.queue(), spec.priority(), job.record.position()};
-    item.recovering = recovering;
-  }
-  std::sort(queue.begin(), queue.end(), [](const QueuedDemand& a, const QueuedDemand& b) {
-    return GoesBefore(a.entry, b.entry);
-  });
-  for (size_t i = 0; i < std::min(queue.size(), kMaxPlacedPerPass); ++i) {
-    const JobRuntime& job = *jobs_.at(queue[i].entry.job);
-    Demand& demand = queue[i].demand;
-    demand = DemandOf(job.job().spec().spec().resources());
-    for (const std::string& worker : job.record.excluded_workers()) {
-      demand.excluded.emplace_back(worker);
-    }
-    for (const records::MemberRecord& member : job.record.members()) {
-      demand.previous.emplace_back(member.worker());
-    }
-  }
-  return queue;
-}
-
-void Coordinator::Schedule(TimePoint now) {
-  schedule_wanted_ = false;
-  last_wait_reasons_ = now.mono;
-  wait_kinds_.clear();
-  std::vector<QueuedDemand> queue = CollectQueue(now);
-  std::vector<QueueEntry> entries;
-  entries.reserve(queue.size());
-  std::set<JobId> recovering;
-  for (const QueuedDemand& item : queue) {
-    entries.push_back(item.entry);
-    if (item.recovering) recovering.insert(item.entry.job);
-  }
-  if (recovering.size() == queue.size()) return;
-  const std::vector<std::int32_t> positions = QueuePositions(entries);
-
-  queue.resize(std::min(queue.size(), kMaxPlacedPerPass));
-  const std::vector<QueueDecision> decisions =
-      ScheduleQueue(std::move(queue), workers_.View(now.mono, options_.timing));
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (recovering.contains(entries[i].job)) continue;
-    JobRuntime& job = *jobs_.at(entries[i].job);
-    if (i < decisions.size() && decisions[i].decision.placement) {
-      PlaceJob(job, *decisions[i].decision.placement);
-      continue;
-    }
-    const std::string reason = i < decisions.size()
-                                   ? decisions[i].decision.reason
-                                   : absl::StrCat("waits behind ", i, " jobs of its cluster");
-    const bool beyond = i < decisions.size() && decisions[i].decision.beyond_capacity;
-    const bool behind = i >= decisions.size() || decisions[i].decision.behind;
-    ++wait_kinds_[{entries[i].queue, beyond   ? "beyond_capacity"
-                                     : behind ? "behind_others"
-                                              : "insufficient_devices"}];
-    // Why it waits is told, not stored: it changes with every other job.
-    Effects effects;
-    JobController controller(job, options_, now, effects);
-    controller.Wait(reason, positions[i]);
-    if (!effects.job_changed) continue;
-    job.mutable_job().set_revision(job.job().revision() + 1);
-    Persist({}, [this, snapshot = Snapshot(job),
-                 position = job.record.position()](absl::Status status) {
-      if (status.ok()) directory_.Publish(snapshot, position);
-    });
-  }
-}
-
-void Coordinator::PlaceJob(JobRuntime& job, const Placement& placement) {
-  std::vector<records::MemberRecord> members;
-  std::map<std::string, int> on_host;
-  for (size_t rank = 0; rank < placement.size(); ++rank) {
-    const WorkerEntry& worker = *workers_.Find(placement[rank]);
-    records::MemberRecord& member = members.emplace_back();
-    member.set_rank(static_cast<std::int32_t>(rank));
-    member.set_worker(worker.record.id());
-    member.set_incarnation(worker.record.incarnation());
-    member.set_host(worker.record.host());
-    member.set_address(worker.rank_address);
-    const v1::DeviceInfo& device = worker.record.device();
-    member.set_device(
-        absl::StrCat(device.type() == v1::DEVICE_TYPE_CUDA ? "cuda:" : "cpu:", device.index()));
-    member.set_device_memory_bytes(device.memory_bytes());
-    member.set_local_rank(on_host[worker.record.host()]++);
-  }
-  for (records::MemberRecord& member : members) {
-    member.set_local_world_size(on_host[member.host()]);
-  }
-  if (job.job().attempt() == 0) {
-    counters_.Observe("fsdp_queue_wait_seconds",
-                      clock_.WallNow() - FromTimestamp(job.job().create_time()));
-  }
-  Apply(job, [&](JobController& controller) { controller.Place(members); });
-}
-
 CoordinatorStats Coordinator::Stats() const {
   const std::lock_guard lock(mutex_);
   CoordinatorStats stats;
-  for (const auto& [id, job] : jobs_) ++stats.jobs[job->job().state()];
+  // An array's tasks are its jobs.
+  for (const auto& [id, job] : jobs_) {
+    if (!IsArray(*job)) ++stats.jobs[job->job().state()];
+  }
   for (const JobId& id : unfinished_) {
     const JobRuntime& job = *jobs_.at(id);
+    if (IsArray(job)) continue;
     for (const v1::Attempt& attempt : job.attempts) ++stats.attempts[attempt.state()];
     if (stats.unfinished.size() < kMaxJobSeries) {
-      stats.unfinished.push_back(
-          {id.value(), job.job().state(), job.job().attempt(), job.job().epoch()});
+      stats.unfinished.push_back(SeriesOf(job));
     }
   }
   stats.start_timestamp_seconds = absl::ToDoubleSeconds(start_time_ - absl::UnixEpoch());
   stats.queue = wait_kinds_;
+  stats.queues = queue_policies_.empty() ? std::vector<v1::Queue>() : QueuesLocked();
+  stats.maintenance = maintenance_.mode();
   const MonotonicTime now = clock_.Now();
   for (const auto& [id, worker] : workers_.entries()) {
     ++stats.workers[DescribeWorker(worker).state()];

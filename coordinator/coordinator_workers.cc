@@ -168,6 +168,12 @@ absl::Status Coordinator::OnMessage(const Session& session, const v1::ConnectReq
     case v1::ConnectRequest::kFilePiece:
       files_.OnPiece(workers_, session.worker, message.file_piece(), clock_.Now());
       return absl::OkStatus();
+    case v1::ConnectRequest::kProfileUpdate:
+      profiles_.OnUpdate(workers_, session.worker, message.profile_update(), clock_.Now());
+      return absl::OkStatus();
+    case v1::ConnectRequest::kClockAnswer:
+      profiles_.OnClock(workers_, session.worker, message.clock_answer(), clock_.Now());
+      return absl::OkStatus();
     case v1::ConnectRequest::kGoodbye:
       LOG_INFO("worker %s leaves: %s", worker->record.id(), message.goodbye().reason());
       worker->record.set_left(true);
@@ -327,8 +333,12 @@ void Coordinator::DispatchReport(WorkerEntry& worker, const v1::Report& report,
     case v1::Report::kFailure:
       return controller.OnFailure(rank, report.failure());
     case v1::Report::kCollectiveDump:
+      dumps_.OnDump(report.key(), report.collective_dump());
       return controller.OnDump(rank, report.collective_dump());
     case v1::Report::kNotice:
+      if (report.notice().type() == kTrainerStuck) {
+        dumps_.OnSilent(report.key(), report.notice().message());
+      }
       return controller.OnNotice(rank, report.notice());
     default:
       // A written shard counts only through its manifest; newer kinds are not known here.
@@ -455,10 +465,13 @@ v1::GetClusterResponse Coordinator::Describe() const {
   response.set_protocol_version(kProtocolVersion);
   response.set_incarnation(incarnation_);
   *response.mutable_start_time() = ToTimestamp(start_time_);
+  *response.mutable_time() = ToTimestamp(clock_.WallNow());
   response.set_workers_ready(count(stats.workers, v1::WORKER_STATE_READY));
   response.set_workers_busy(count(stats.workers, v1::WORKER_STATE_BUSY));
   response.set_jobs_queued(count(stats.jobs, v1::JOB_STATE_QUEUED));
   response.set_jobs_running(count(stats.jobs, v1::JOB_STATE_RUNNING));
+  const std::lock_guard lock(mutex_);
+  *response.mutable_maintenance() = maintenance_;
   return response;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
@@ -22,14 +23,46 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:7070",
           "HOST:PORT of the gRPC services; port 0: a free one");
 ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9464",
           "HOST:PORT of the Prometheus endpoint; empty: none");
+ABSL_FLAG(std::string, web_listen, "",
+          "HOST:PORT of the status page, such as 127.0.0.1:7080; empty: none");
 ABSL_FLAG(std::string, state_dir, "", "directory that jobs are kept in (created when missing)");
 ABSL_FLAG(std::string, port_file, "",
-          "file to write {\"grpc\":…,\"metrics\":…,\"pid\":…} to once serving");
+          "file to write {\"grpc\":…,\"metrics\":…,\"web\":…,\"pid\":…} to once serving");
 ABSL_FLAG(bool, insecure, false, "allow addresses that other machines reach, without encryption");
 ABSL_FLAG(std::string, tls_certificate, "", "PEM file of the server's certificate");
 ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key");
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file of the authorities whose clients are let in");
-ABSL_FLAG(bool, reflection, true, "gRPC server reflection");
+ABSL_FLAG(bool, reflection, true, "gRPC server reflection, where --access is not given");
+ABSL_FLAG(std::string, access, "",
+          "YAML file of who may do what; re-read when it changes. Without it everybody may do "
+          "everything");
+ABSL_FLAG(std::string, audit_log, "",
+          "file to record calls in that change something or are denied, one JSON object a line");
+ABSL_FLAG(std::vector<std::string>, allow_path, {},
+          "folder that paths in job specs must lie in; may be given several times. Without it "
+          "anywhere");
+ABSL_FLAG(bool, hardened, false,
+          "refuse to start without TLS, --access, --audit-log and --allow-path");
+ABSL_FLAG(double, max_requests_per_second, 500, "of one caller, with --access; 0: any number");
+ABSL_FLAG(int, max_streams_per_caller, 1024, "open at a time; 0: any number");
+ABSL_FLAG(int64_t, max_spec_bytes, int64_t{1} << 20, "of a job spec; 0: what a message can hold");
+ABSL_FLAG(std::string, queues, "",
+          "YAML file of queues: quotas, weights, preemption; read again when it changes and at "
+          "SIGHUP. Empty: none, any name is a queue");
+ABSL_FLAG(bool, require_client_certificate, false,
+          "end the handshake of clients without a certificate of --tls-client-ca");
+ABSL_FLAG(std::string, metrics_tls_certificate, "",
+          "PEM file of the Prometheus endpoint's certificate");
+ABSL_FLAG(std::string, metrics_tls_key, "", "PEM file of its private key");
+ABSL_FLAG(std::string, metrics_tls_client_ca, "",
+          "PEM file of the authorities whose scrapers are answered; empty: all are");
+ABSL_FLAG(
+    std::string, enroll_ca, "",
+    "folder of the authority (fsdpctl ca init) that workers are enrolled with; empty: none are");
+ABSL_FLAG(absl::Duration, enroll_validity, absl::Hours(24 * 30),
+          "how long an enrolled worker's certificate is good; workers renew theirs");
+ABSL_FLAG(absl::Duration, tls_reload_period, fsdp::kTlsReloadPeriod,
+          "how often replaced certificate files are looked for");
 ABSL_FLAG(bool, verbose, false, "log debug lines");
 ABSL_FLAG(absl::Duration, heartbeat, absl::Seconds(1), "how often workers report");
 ABSL_FLAG(absl::Duration, suspect_after, absl::Seconds(5), "silent workers become SUSPECT");
@@ -50,13 +83,29 @@ fsdp::coordinator::Options OptionsFromFlags() {
   fsdp::coordinator::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.web_listen = absl::GetFlag(FLAGS_web_listen);
   options.state_dir = absl::GetFlag(FLAGS_state_dir);
   options.port_file = absl::GetFlag(FLAGS_port_file);
   options.insecure = absl::GetFlag(FLAGS_insecure);
   options.tls = {.certificate = absl::GetFlag(FLAGS_tls_certificate),
                  .key = absl::GetFlag(FLAGS_tls_key),
                  .ca = absl::GetFlag(FLAGS_tls_client_ca)};
+  options.require_client_certificate = absl::GetFlag(FLAGS_require_client_certificate);
+  options.metrics_tls = {.certificate = absl::GetFlag(FLAGS_metrics_tls_certificate),
+                         .key = absl::GetFlag(FLAGS_metrics_tls_key),
+                         .ca = absl::GetFlag(FLAGS_metrics_tls_client_ca)};
+  options.enroll_ca = absl::GetFlag(FLAGS_enroll_ca);
+  options.enroll_validity = absl::GetFlag(FLAGS_enroll_validity);
+  options.tls_reload_period = absl::GetFlag(FLAGS_tls_reload_period);
   options.reflection = absl::GetFlag(FLAGS_reflection);
+  options.access_file = absl::GetFlag(FLAGS_access);
+  options.audit_log = absl::GetFlag(FLAGS_audit_log);
+  options.allowed_paths = absl::GetFlag(FLAGS_allow_path);
+  options.hardened = absl::GetFlag(FLAGS_hardened);
+  options.limits.requests_per_second = absl::GetFlag(FLAGS_max_requests_per_second);
+  options.limits.burst = 2 * options.limits.requests_per_second;
+  options.limits.streams = absl::GetFlag(FLAGS_max_streams_per_caller);
+  options.limits.spec_bytes = absl::GetFlag(FLAGS_max_spec_bytes);
   options.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   options.timing.heartbeat_period = absl::GetFlag(FLAGS_heartbeat);
   options.timing.suspect_after = absl::GetFlag(FLAGS_suspect_after);
@@ -65,6 +114,7 @@ fsdp::coordinator::Options OptionsFromFlags() {
   options.timing.stream_grace = absl::GetFlag(FLAGS_stream_grace);
   options.timing.adoption_grace = absl::GetFlag(FLAGS_adoption_grace);
   options.hang.abort_floor = absl::GetFlag(FLAGS_hang_abort);
+  options.queue.file = absl::GetFlag(FLAGS_queues);
   return options;
 }
 
@@ -86,7 +136,11 @@ int main(int argc, char** argv) {
            "takes training jobs, places them on workers and keeps them going.\n\n"
            "  fsdp-coordinator --state-dir=/var/lib/fsdp-coordinator\n"
            "  fsdp-coordinator --state-dir=./state --listen=127.0.0.1:0 --port-file=./ports.json\n"
-           "  fsdp-coordinator --state-dir=./state --listen=10.0.0.1:7070 --insecure"});
+           "  fsdp-coordinator --state-dir=./state --listen=10.0.0.1:7070 "
+           "--tls-certificate=server.crt "
+           "--tls-key=server.key --tls-client-ca=ca.crt\n"
+           "  fsdp-coordinator --state-dir=./state --access=./access.yaml "
+           "--audit-log=./audit.jsonl"});
   if (!parsed.ok()) return Fail(parsed.status());
   if (!*parsed) return 0;
   // gRPC's own lines would mix with ours; its errors reach us as statuses.
@@ -96,7 +150,7 @@ int main(int argc, char** argv) {
   // Every thread inherits the mask; this one waits for the signals.
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
@@ -111,14 +165,20 @@ int main(int argc, char** argv) {
                                   : absl::StrCat("metrics at port ", (*server)->metrics_port());
   LOG_INFO("fsdp-coordinator %s serves at port %d, %s", fsdp::coordinator::kVersion,
            (*server)->port(), metrics);
+  if (!options.web_listen.empty()) LOG_INFO("status page at port %d", (*server)->web_port());
   if (!options.port_file.empty()) {
-    const absl::Status written = fsdp::coordinator::WritePortFile(
-        options.port_file, (*server)->port(), (*server)->metrics_port());
+    const absl::Status written =
+        fsdp::coordinator::WritePortFile(options.port_file, {.grpc = (*server)->port(),
+                                                             .metrics = (*server)->metrics_port(),
+                                                             .web = (*server)->web_port()});
     if (!written.ok()) return Fail(written);
   }
 
   int received = 0;
-  sigwait(&signals, &received);
+  while (sigwait(&signals, &received) == 0 && received == SIGHUP) {
+    LOG_INFO("%s: reading the configuration again", strsignal(received));
+    (*server)->Reload();
+  }
   LOG_INFO("%s: draining", received == SIGUSR1 ? "the store failed" : strsignal(received));
   (*server)->Drain();
   return received == SIGUSR1 ? 1 : 0;

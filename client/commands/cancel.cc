@@ -40,7 +40,7 @@ Command CancelCommand() {
       "exit code tells whether the request was accepted.";
   command.flags = {ReasonFlag("Shown in the job"),
                    {.name = "wait", .short_name = 'w', .help = "Until the job has stopped"},
-                   OutputFlag({"table", "json", "yaml", "name"})};
+                   JobOutputFlag({"table", "json", "yaml", "name"})};
   command.examples = {{"fsdpctl cancel my-job-1a2b3c4d --reason \"wrong data\"", "stop it"},
                       {"fsdpctl cancel --wait $(fsdpctl list --state RUNNING -o name)",
                        "stop everything that runs, and see it stopped"}};

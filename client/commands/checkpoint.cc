@@ -11,7 +11,7 @@
 #include "client/commands/trainer_tool.h"
 #include "client/render/encode.h"
 #include "client/render/table.h"
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -121,6 +121,8 @@ Command CheckpointCommand() {
   command.name = "checkpoint";
   command.summary = "Look at, compare, rewrite and copy checkpoints";
   command.arguments = "list|inspect|verify|diff|reshard|fetch JOB|DIR...";
+  command.argument_kind = ArgumentKind::kJob;
+  command.actions = {"list", "inspect", "verify", "diff", "reshard", "fetch"};
   command.min_arguments = 2;
   command.max_arguments = 3;
   command.description =

@@ -4,12 +4,15 @@ namespace fsdp {
 
 const std::vector<Command>& Commands() {
   static const auto& commands = *new std::vector<Command>{
-      SubmitCommand(),   ValidateCommand(), PlanCommand(),   ListCommand(),     GetCommand(),
-      DescribeCommand(), LogsCommand(),     WaitCommand(),   CancelCommand(),   SuspendCommand(),
-      ResumeCommand(),   RestartCommand(),  DeleteCommand(), TopCommand(),      EventsCommand(),
-      MetricsCommand(),  WorkersCommand(),  DrainCommand(),  UncordonCommand(), CheckpointCommand(),
-      ExportCommand(),   TokenizeCommand(), LocalCommand(),  VersionCommand(),  CompletionCommand(),
-      HelpCommand(),
+      SubmitCommand(),      ValidateCommand(), PlanCommand(),        ListCommand(),
+      GetCommand(),         DescribeCommand(), LogsCommand(),        WaitCommand(),
+      CancelCommand(),      SuspendCommand(),  ResumeCommand(),      RestartCommand(),
+      DeleteCommand(),      TopCommand(),      EventsCommand(),      ProfileCommand(),
+      CollectivesCommand(), MetricsCommand(),  WorkersCommand(),     DrainCommand(),
+      UncordonCommand(),    QueuesCommand(),   MaintenanceCommand(), CheckpointCommand(),
+      ExportCommand(),      TokenizeCommand(), AdminCommand(),       CaCommand(),
+      ContextCommand(),     LocalCommand(),    DoctorCommand(),      VersionCommand(),
+      CompletionCommand(),  HelpCommand(),
   };
   return commands;
 }

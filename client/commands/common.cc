@@ -5,21 +5,25 @@
 #include <fstream>
 #include <istream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/render/encode.h"
+#include "client/render/json_path.h"
 #include "client/render/progress.h"
-#include "client/render/text.h"
 #include "client/render/views.h"
 #include "proto/support/spec.h"
 #include "proto/support/status.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
 
 constexpr std::size_t kMaxSpecBytes = 1 << 20;
+constexpr char kJsonPath[] = "jsonpath";
 
 }  // namespace
 
@@ -28,6 +32,24 @@ FlagSpec OutputFlag(std::vector<std::string> formats) {
   flag.default_value = formats.front();
   flag.choices = std::move(formats);
   return flag;
+}
+
+FlagSpec ObjectOutputFlag(std::vector<std::string> formats,
+                          const google::protobuf::Descriptor& item, bool single,
+                          const std::string& list_key) {
+  FlagSpec flag = OutputFlag(std::move(formats));
+  flag.text_choice = {kJsonPath, "TEMPLATE"};
+  flag.check_text = [&item, single, list_key](const std::string& text) -> absl::Status {
+    ASSIGN_OR_RETURN(const JsonPath path, JsonPath::Parse(text));
+    // Where both are possible the number of arguments decides, which is not known here.
+    if (single && path.Check(item, "").ok()) return absl::OkStatus();
+    return path.Check(item, single && list_key.empty() ? "" : list_key);
+  };
+  return flag;
+}
+
+FlagSpec JobOutputFlag(std::vector<std::string> formats) {
+  return ObjectOutputFlag(std::move(formats), *v1::Job::descriptor(), true, "");
 }
 
 FlagSpec ReasonFlag(const std::string& help) {
@@ -102,23 +124,48 @@ SpecOutcome LoadSpec(CommandRun& run, bool quiet) {
   return outcome;
 }
 
-void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single) {
+bool PrintObjects(CommandRun& run, const std::string& list_key,
+                  const std::vector<const google::protobuf::Message*>& messages, bool single,
+                  int* exit_code) {
   const std::string format = run.flags().GetString("output");
+  *exit_code = ToInt(ExitCode::kOk);
+  const bool alone = single && messages.size() == 1;
+  if (format == "json") {
+    run.out() << (alone ? ToJson(*messages[0]) : ListToJson(list_key, messages));
+  } else if (format == "yaml") {
+    run.out() << (alone ? ToYaml(*messages[0]) : ListToYaml(list_key, messages));
+  } else if (absl::StartsWith(format, absl::StrCat(kJsonPath, "="))) {
+    if (messages.empty() && single) return true;
+    const auto path = JsonPath::Parse(format.substr(sizeof(kJsonPath)));
+    const absl::Status fits =
+        !path.ok()         ? path.status()
+        : messages.empty() ? absl::OkStatus()
+                           : path->Check(*messages[0]->GetDescriptor(), alone ? "" : list_key);
+    if (!fits.ok()) {
+      *exit_code = run.UsageError(std::string(fits.message()));
+      return true;
+    }
+    run.out() << path->Render(nlohmann::ordered_json::parse(
+        alone ? ToJson(*messages[0]) : ListToJson(list_key, messages)));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single) {
+  const std::string format = run.flags().GetString("output");
+  std::vector<const google::protobuf::Message*> messages;
+  messages.reserve(jobs.size());
+  for (const auto& job : jobs) messages.push_back(&job);
+  int exit_code = ToInt(ExitCode::kOk);
+  if (PrintObjects(run, "jobs", messages, single, &exit_code)) return exit_code;
   if (format == "name") {
     for (const auto& job : jobs) run.out() << IdOf(job.name()) << "\n";
-  } else if (format == "json" || format == "yaml") {
-    const bool json = format == "json";
-    if (single && jobs.size() == 1) {
-      run.out() << (json ? ToJson(jobs[0]) : ToYaml(jobs[0]));
-      return;
-    }
-    std::vector<const google::protobuf::Message*> messages;
-    messages.reserve(jobs.size());
-    for (const auto& job : jobs) messages.push_back(&job);
-    run.out() << (json ? ListToJson("jobs", messages) : ListToYaml("jobs", messages));
   } else {
     run.out() << JobTable(jobs, format == "wide", run.world().clock->WallNow(), run.out_style());
   }
+  return exit_code;
 }
 
 int ForEachArgument(CommandRun& run,

@@ -3,6 +3,9 @@
 
 // What several verbs share.
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -18,6 +21,12 @@ namespace fsdp {
 
 // -o with these formats; the first is the default.
 FlagSpec OutputFlag(std::vector<std::string> formats);
+// -o with these formats and jsonpath=TEMPLATE, for commands that print `item`s: one of them when
+// `single` may be, a list under `list_key` when that is not empty.
+FlagSpec ObjectOutputFlag(std::vector<std::string> formats,
+                          const google::protobuf::Descriptor& item, bool single,
+                          const std::string& list_key);
+FlagSpec JobOutputFlag(std::vector<std::string> formats);
 FlagSpec ReasonFlag(const std::string& help);
 // -f FILE and --set.
 std::vector<FlagSpec> SpecFlags();
@@ -38,8 +47,16 @@ SpecOutcome LoadSpec(CommandRun& run, bool quiet = false);
 //   NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (> 1 MiB: no spec is)
 absl::StatusOr<std::string> ReadSpecText(const std::string& path, std::istream& in);
 
+// Prints messages where -o says json, yaml or jsonpath=...: one for a single message, else a list.
+// False for other formats. A template that fits the other shape alone prints nothing and makes
+// *exit_code usage.
+bool PrintObjects(CommandRun& run, const std::string& list_key,
+                  const std::vector<const google::protobuf::Message*>& messages, bool single,
+                  int* exit_code);
+
 // Prints jobs in the format of -o: one message for a single job in json and yaml, else a list.
-void PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single);
+// Returns the exit code.
+int PrintJobs(CommandRun& run, const std::vector<v1::Job>& jobs, bool single);
 
 // Runs `action` for every argument and goes on after errors, but not once the coordinator is
 // unreachable; the worst exit code.

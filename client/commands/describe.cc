@@ -9,10 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
+#include "client/render/queues.h"
 #include "client/render/report.h"
-#include "client/render/text.h"
 #include "client/render/views.h"
 #include "proto/support/status.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -106,6 +107,17 @@ absl::StatusOr<std::vector<v1::JobEvent>> LastEvents(Client& client, const std::
   return std::vector<v1::JobEvent>(events.begin(), events.end());
 }
 
+// A coordinator that knows no queues yet has nothing to tell.
+JobSurroundings SurroundingsOf(Client& client, const v1::Job& job) {
+  JobSurroundings around;
+  if (IsFinished(job.state())) return around;
+  const auto queue = client.GetQueue(job.spec().spec().queue());
+  if (queue.ok()) around.queue = QueueFacts(*queue);
+  const auto cluster = client.GetCluster();
+  if (cluster.ok()) around.maintenance = MaintenanceFacts(cluster->maintenance());
+  return around;
+}
+
 int Run(CommandRun& run) {
   if (run.flags().Has("plot")) {
     const std::string error = PlotPathError(run.flags().GetString("plot"));
@@ -117,10 +129,13 @@ int Run(CommandRun& run) {
   const auto job = (*client)->GetJob(name);
   if (!job.ok()) return run.Fail(job.status());
   if (run.flags().GetBool("report") || run.flags().Has("plot")) return Report(run, **client, *job);
+  int exit_code = ToInt(ExitCode::kOk);
+  if (PrintObjects(run, "jobs", {&*job}, true, &exit_code)) return exit_code;
   const auto events =
       LastEvents(**client, name, static_cast<std::size_t>(run.flags().GetInt("events")));
   if (!events.ok()) return run.Fail(events.status());
-  run.out() << JobDescription(*job, *events, run.world().clock->WallNow(), run.out_style());
+  run.out() << JobDescription(*job, *events, run.world().clock->WallNow(), run.out_style(),
+                              SurroundingsOf(**client, *job));
   return ToInt(ExitCode::kOk);
 }
 
@@ -145,8 +160,11 @@ Command DescribeCommand() {
       {.name = "plot",
        .kind = FlagKind::kFile,
        .value_name = "FILE.svg",
-       .help = "Write the loss curve there (with --report)"}};
+       .help = "Write the loss curve there (with --report)"},
+      JobOutputFlag({"text", "json", "yaml"})};
   command.examples = {
+      {"fsdpctl describe my-job-1a2b3c4d -o jsonpath='{.rootCause.message}'",
+       "one field of the same record, for a script"},
       {"fsdpctl describe my-job-1a2b3c4d", "why does it wait, what failed, which rank is where"},
       {"fsdpctl describe my-job-1a2b3c4d --report --plot loss.svg", "what came out of it"}};
   command.run = Run;

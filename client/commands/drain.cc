@@ -2,7 +2,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {

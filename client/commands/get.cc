@@ -27,7 +27,8 @@ int Run(CommandRun& run) {
   if (run.flags().GetBool("spec")) {
     for (const auto& job : jobs) run.out() << JobToYaml(job.spec());
   } else if (!jobs.empty()) {
-    PrintJobs(run, jobs, run.flags().positional().size() == 1);
+    const int printed = PrintJobs(run, jobs, run.flags().positional().size() == 1);
+    worst = Worse(worst, static_cast<ExitCode>(printed));
   }
   return ToInt(worst);
 }
@@ -42,8 +43,11 @@ Command GetCommand() {
   command.argument_kind = ArgumentKind::kJob;
   command.max_arguments = -1;
   command.flags = {{.name = "spec", .help = "Only the spec, as it could be submitted again"},
-                   OutputFlag({"table", "wide", "json", "yaml", "name"})};
+                   ObjectOutputFlag({"table", "wide", "json", "yaml", "name"},
+                                    *v1::Job::descriptor(), true, "jobs")};
   command.examples = {{"fsdpctl get my-job-1a2b3c4d -o json", "everything, for a program"},
+                      {"fsdpctl get my-job-1a2b3c4d -o jsonpath='{.state} {.progress.step}'",
+                       "two fields, for a script"},
                       {"fsdpctl get my-job-1a2b3c4d --spec > again.yaml", "its spec"}};
   command.run = Run;
   return command;

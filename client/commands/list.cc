@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -31,6 +31,10 @@ int Run(CommandRun& run) {
     filter.add_states(state);
   }
   filter.set_queue(run.flags().GetString("queue"));
+  filter.set_show_tasks(run.flags().GetBool("tasks"));
+  if (run.flags().Has("array")) {
+    filter.set_array(Client::JobName(run.flags().GetString("array")));
+  }
   for (const auto& label : run.flags().GetStrings("label")) {
     const std::size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -44,12 +48,12 @@ int Run(CommandRun& run) {
   const auto jobs = (*client)->ListJobs(
       filter, static_cast<int>(std::min<std::int64_t>(limit, std::numeric_limits<int>::max())));
   if (!jobs.ok()) return run.Fail(jobs.status());
-  PrintJobs(run, *jobs, false);
+  const int exit_code = PrintJobs(run, *jobs, false);
   if (limit > 0 && static_cast<std::int64_t>(jobs->size()) == limit) {
     run.err() << "only the newest " << limit << " are shown; --limit 0 shows all\n";
   }
   if (jobs->empty() && run.flags().GetString("output") == "table") run.err() << "no jobs\n";
-  return ToInt(ExitCode::kOk);
+  return exit_code;
 }
 
 }  // namespace
@@ -67,7 +71,14 @@ Command ListCommand() {
                    {.name = "queue",
                     .kind = FlagKind::kString,
                     .value_name = "NAME",
-                    .help = "Only jobs of this queue"},
+                    .help = "Only jobs of this queue",
+                    .live = LiveNames::kQueues},
+                   {.name = "array",
+                    .kind = FlagKind::kString,
+                    .value_name = "JOB",
+                    .help = "Only the tasks of this array",
+                    .live = LiveNames::kJobs},
+                   {.name = "tasks", .help = "Tasks of arrays too, not only the arrays"},
                    {.name = "label",
                     .short_name = 'l',
                     .kind = FlagKind::kString,
@@ -79,9 +90,11 @@ Command ListCommand() {
                     .value_name = "N",
                     .help = "At most this many; 0 is all",
                     .default_value = "100"},
-                   OutputFlag({"table", "wide", "json", "yaml", "name"})};
+                   ObjectOutputFlag({"table", "wide", "json", "yaml", "name"},
+                                    *v1::Job::descriptor(), false, "jobs")};
   command.examples = {{"fsdpctl list --state RUNNING --state QUEUED", "what is going on"},
-                      {"fsdpctl list -l team=vision -o wide", "one team's jobs, with reasons"}};
+                      {"fsdpctl list -l team=vision -o wide", "one team's jobs, with reasons"},
+                      {"fsdpctl list --array sweep-1a2b3c4d", "an array's tasks"}};
   command.run = Run;
   return command;
 }

@@ -18,6 +18,9 @@ void PrintAddresses(CommandRun& run, const LocalAddresses& addresses, bool has_c
       << addresses.workers.description << ", state in " << run.flags().GetString("state-dir")
       << "\n";
   if (!addresses.workers.note.empty()) err << "  note  " << addresses.workers.note << "\n";
+  if (!addresses.status_page.empty()) {
+    err << "  status page          http://" << addresses.status_page << "/\n";
+  }
   if (!addresses.coordinator_metrics.empty()) {
     err << "  coordinator metrics  http://" << addresses.coordinator_metrics << "/metrics\n";
   }

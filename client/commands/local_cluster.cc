@@ -48,17 +48,21 @@ int ChoosePort() {
   return is_free ? kPreferredPort : 0;
 }
 
-// The coordinator's {"grpc": PORT, ...}; absent while it is not written, or not whole.
-std::optional<int> PortOf(const std::filesystem::path& path) {
+// The ports in the coordinator's {"grpc": PORT, ...}; empty while it is not written, or not whole.
+std::map<std::string, int> PortsOf(const std::filesystem::path& path) {
   std::ifstream file(path);
   const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("grpc") || !json["grpc"].is_number_integer()) {
-    return std::nullopt;
+  std::map<std::string, int> ports;
+  for (const char* name : {"grpc", "metrics", "web"}) {
+    if (!json.is_object() || !json.contains(name) || !json[name].is_number_integer()) continue;
+    const auto port = json[name].get<std::int64_t>();
+    if (port >= 1 && port <= 65535) ports[name] = static_cast<int>(port);
   }
-  const auto port = json["grpc"].get<std::int64_t>();
-  if (port < 1 || port > 65535) return std::nullopt;
-  return static_cast<int>(port);
+  if (!ports.contains("grpc")) ports.clear();
+  return ports;
 }
+
+std::string Loopback(int port) { return absl::StrCat("127.0.0.1:", port); }
 
 absl::StatusOr<int> TakeLock(const std::filesystem::path& state_dir) {
   const std::filesystem::path path = state_dir / "lock";
@@ -181,11 +185,10 @@ absl::Status LocalCluster::CheckProcess(Process& process) {
   return StartProcess(process);
 }
 
-absl::StatusOr<std::string> LocalCluster::WaitForPort(absl::Time deadline) {
+absl::StatusOr<LocalCluster::Ports> LocalCluster::WaitForPorts(absl::Time deadline) {
   for (;;) {
-    if (const auto port = PortOf(options_.state_dir / "port.json")) {
-      return absl::StrCat("127.0.0.1:", *port);
-    }
+    Ports ports = PortsOf(options_.state_dir / "port.json");
+    if (!ports.empty()) return ports;
     if (const auto ended = coordinator_.child->Poll()) {
       return absl::AbortedError(
           absl::StrCat("the coordinator ", DescribeWaitStatus(*ended), LastLines(coordinator_)));
@@ -210,7 +213,9 @@ absl::StatusOr<LocalAddresses> LocalCluster::WaitForWorkers(const std::string& s
     const auto workers = client->ListWorkers();
     const auto cluster = client->GetCluster();
     if (workers.ok() && cluster.ok()) {
-      LocalAddresses addresses{server, cluster->metrics_address(), {}, {}};
+      LocalAddresses addresses;
+      addresses.server = server;
+      addresses.coordinator_metrics = cluster->metrics_address();
       std::set<std::string> metrics;
       int num_usable = 0;
       for (const auto& worker : *workers) {
@@ -262,19 +267,21 @@ absl::StatusOr<LocalAddresses> LocalCluster::Start() {
     ASSIGN_OR_RETURN(devices, FindDevices(deadline));
   }
   ASSIGN_OR_RETURN(chosen_, ChooseLocalWorkers(options_.workers, devices));
-  const auto coordinator_command = [this](int port) {
+  const auto coordinator_command = [this](int grpc, int metrics, int web) {
     return std::vector<std::string>{
         (options_.executable_dir / "fsdp-coordinator").string(),
-        absl::StrCat("--listen=127.0.0.1:", port),
+        absl::StrCat("--listen=", Loopback(grpc)),
         absl::StrCat("--state-dir=", (options_.state_dir / "coordinator").string()),
-        "--metrics-listen=127.0.0.1:0",
+        absl::StrCat("--metrics-listen=", Loopback(metrics)),
+        absl::StrCat("--web-listen=", Loopback(web)),
         absl::StrCat("--port-file=", (options_.state_dir / "port.json").string())};
   };
-  coordinator_.command = coordinator_command(ChoosePort());
+  coordinator_.command = coordinator_command(ChoosePort(), 0, 0);
   RETURN_IF_ERROR(StartProcess(coordinator_));
-  ASSIGN_OR_RETURN(const std::string server, WaitForPort(deadline));
-  // Should it have to be started again, the workers and everybody else know this address.
-  coordinator_.command[1] = absl::StrCat("--listen=", server);
+  ASSIGN_OR_RETURN(Ports ports, WaitForPorts(deadline));
+  const std::string server = Loopback(ports["grpc"]);
+  // Should it have to be started again, the workers and everybody else know these addresses.
+  coordinator_.command = coordinator_command(ports["grpc"], ports["metrics"], ports["web"]);
   workers_.command = {(options_.executable_dir / "fsdp-worker").string(),
                       absl::StrCat("--coordinator=", server),
                       absl::StrCat("--state-dir=", (options_.state_dir / "worker").string()),
@@ -282,6 +289,7 @@ absl::StatusOr<LocalAddresses> LocalCluster::Start() {
   workers_.command.insert(workers_.command.end(), chosen_.flags.begin(), chosen_.flags.end());
   RETURN_IF_ERROR(StartProcess(workers_));
   ASSIGN_OR_RETURN(LocalAddresses addresses, WaitForWorkers(server, deadline));
+  if (ports["web"] > 0) addresses.status_page = Loopback(ports["web"]);
   std::ofstream(options_.state_dir / "server") << server << "\n";
   return addresses;
 }

@@ -5,6 +5,7 @@
 // it belongs to one thread (see process.h).
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,8 @@ struct LocalClusterOptions {
 struct LocalAddresses {
   std::string server;
   std::string coordinator_metrics;
+  // Of the status page; empty: none.
+  std::string status_page;
   // Of workers, without repeats.
   std::vector<std::string> worker_metrics;
   LocalWorkers workers;
@@ -82,7 +85,9 @@ class LocalCluster {
   absl::Status StartProcess(Process& process);
   absl::Status CheckProcess(Process& process);
   absl::StatusOr<LocalDevices> FindDevices(absl::Time deadline);
-  absl::StatusOr<std::string> WaitForPort(absl::Time deadline);
+  // The coordinator's ports, by what is served there.
+  using Ports = std::map<std::string, int>;
+  absl::StatusOr<Ports> WaitForPorts(absl::Time deadline);
   absl::StatusOr<LocalAddresses> WaitForWorkers(const std::string& server, absl::Time deadline);
   [[nodiscard]] std::string LastLines(const Process& process) const;
   // True when interrupted.

@@ -1,14 +1,26 @@
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <optional>
 #include <ostream>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 #include "client/render/encode.h"
-#include "client/render/text.h"
+#include "client/render/tensorboard.h"
+#include "proto/support/spec.h"
+#include "proto/support/status.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -41,6 +53,7 @@ const std::vector<Field>& Fields() {
       {"tokens_per_second", [](Step s) { return Number(s.tokens_per_second()); }},
       {"flops", [](Step s) { return Number(s.flops()); }},
       {"mfu", [](Step s) { return s.mfu() > 0 ? Number(s.mfu()) : ""; }},
+      {"hfu", [](Step s) { return s.hfu() > 0 ? Number(s.hfu()) : ""; }},
       {"memory_peak_bytes", [](Step s) { return absl::StrCat(s.memory_peak_bytes()); }},
       {"data_seconds", [](Step s) { return Number(s.phases().data_seconds()); }},
       {"compute_seconds", [](Step s) { return Number(s.phases().compute_seconds()); }},
@@ -60,13 +73,45 @@ const std::vector<Field>& Fields() {
   return fields;
 }
 
-std::string CsvLine(const std::function<std::string(const Field&)>& cell) {
-  return absl::StrCat(absl::StrJoin(Fields(), ",",
-                                    [&cell](std::string* out, const Field& field) {
-                                      absl::StrAppend(out, cell(field));
-                                    }),
-                      "\n");
+// RFC 4180: names may hold commas and quotes.
+std::string CsvCell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
 }
+
+// One line per step: the fields, then a column for each of the job's evaluation sets, in the order
+// of the spec.
+class CsvForm {
+ public:
+  explicit CsvForm(const v1::JobSpec& spec) {
+    for (const v1::DataMixture& set : spec.data().evaluation_sets()) {
+      sets_.push_back(EvaluationSetName(set));
+    }
+  }
+
+  [[nodiscard]] std::string Header() const {
+    std::vector<std::string> cells;
+    for (const Field& field : Fields()) cells.emplace_back(field.name);
+    for (const std::string& set : sets_) cells.push_back(CsvCell("evaluation_loss." + set));
+    return absl::StrJoin(cells, ",") + "\n";
+  }
+
+  // A set that this step was not evaluated on has an empty cell.
+  [[nodiscard]] std::string Line(const v1::StepMetrics& step) const {
+    std::vector<std::string> cells;
+    for (const Field& field : Fields()) cells.push_back(field.value(step));
+    for (const std::string& set : sets_) {
+      const auto& losses = step.evaluations();
+      const auto found = std::find_if(losses.begin(), losses.end(),
+                                      [&set](const auto& loss) { return loss.name() == set; });
+      cells.push_back(found == losses.end() ? "" : Number(found->loss()));
+    }
+    return absl::StrJoin(cells, ",") + "\n";
+  }
+
+ private:
+  std::vector<std::string> sets_;
+};
 
 constexpr char kTableHeader[] =
     "    STEP      LOSS       VAL  GRAD NORM         LR    TOKENS/S      STEP     MFU  PEAK "
@@ -87,6 +132,20 @@ std::string TableLine(const v1::StepMetrics& step) {
       BytesText(step.memory_peak_bytes()), marks);
 }
 
+// Where -o tensorboard writes: one file a call, as TensorBoard expects it.
+absl::StatusOr<std::ofstream> OpenEvents(const CommandRun& run, absl::Time now) {
+  const std::string& folder = run.flags().GetString("logdir");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return ErrnoToStatus(error.value(), absl::StrCat("mkdir(", folder, ")"));
+  const std::string path =
+      absl::StrCat(folder, "/events.out.tfevents.", absl::ToUnixNanos(now), ".fsdpctl");
+  std::ofstream file(path, std::ios::binary);
+  file << TensorboardHeader(now);
+  if (!file) return ErrnoToStatus(errno, absl::StrCat("write(", path, ")"));
+  return file;
+}
+
 int Run(CommandRun& run) {
   const auto client = run.client();
   if (!client.ok()) return run.Fail(client.status());
@@ -94,21 +153,38 @@ int Run(CommandRun& run) {
   const std::string format = run.flags().GetString("output");
   StreamOptions options;
   options.on_reconnect = ReconnectNote(run);
-  bool has_header = format == "jsonl";
+  const std::string job = run.flags().positional().front();
+  std::optional<CsvForm> csv;
+  std::ofstream events;
+  if (format == "tensorboard") {
+    if (!run.flags().Has("logdir")) return run.UsageError("give -o tensorboard --logdir DIR");
+    auto opened = OpenEvents(run, run.world().clock->WallNow());
+    if (!opened.ok()) return run.Fail(opened.status());
+    events = *std::move(opened);
+  }
+  if (format == "csv") {
+    const auto known = (*client)->GetJob(job);
+    if (!known.ok()) return run.Fail(known.status());
+    csv.emplace(known->spec().spec());
+  }
+  bool has_header = format == "jsonl" || format == "tensorboard";
   const auto header = [&] {
     if (has_header) return;
     has_header = true;
-    run.out() << (format == "csv" ? CsvLine([](const Field& field) { return field.name; })
-                                  : std::string(kTableHeader));
+    run.out() << (csv ? csv->Header() : kTableHeader);
   };
   const absl::Status status = (*client)->StreamMetrics(
-      run.flags().positional().front(), run.flags().GetInt("since-offset"), follow, options,
-      [&](const v1::StepMetrics& step) {
+      job, run.flags().GetInt("since-offset"), follow, options, [&](const v1::StepMetrics& step) {
         header();
+        if (format == "tensorboard") {
+          events << TensorboardRecord(step);
+          if (follow) events << std::flush;
+          return events.good();
+        }
         if (format == "jsonl") {
           run.out() << ToJsonLine(step);
-        } else if (format == "csv") {
-          run.out() << CsvLine([&step](const Field& field) { return field.value(step); });
+        } else if (csv) {
+          run.out() << csv->Line(step);
         } else {
           run.out() << TableLine(step);
         }
@@ -116,6 +192,10 @@ int Run(CommandRun& run) {
         return run.out().good();
       });
   if (!status.ok()) return run.Fail(status);
+  if (events.is_open() && !events.flush()) {
+    return run.Fail(
+        ErrnoToStatus(errno, absl::StrCat("writing to ", run.flags().GetString("logdir"))));
+  }
   header();
   return ToInt(ExitCode::kOk);
 }
@@ -136,9 +216,15 @@ Command MetricsCommand() {
                     .value_name = "OFFSET",
                     .help = "Only what came after this offset (of -o jsonl)",
                     .default_value = "0"},
-                   OutputFlag({"table", "csv", "jsonl"})};
-  command.examples = {{"fsdpctl metrics -f my-job-1a2b3c4d", "watch it train"},
-                      {"fsdpctl metrics my-job-1a2b3c4d -o csv > steps.csv", "for a spreadsheet"}};
+                   {.name = "logdir",
+                    .kind = FlagKind::kFile,
+                    .value_name = "DIR",
+                    .help = "Of -o tensorboard: the folder that gets a file of events"},
+                   OutputFlag({"table", "csv", "jsonl", "tensorboard"})};
+  command.examples = {
+      {"fsdpctl metrics -f my-job-1a2b3c4d", "watch it train"},
+      {"fsdpctl metrics my-job-1a2b3c4d -o csv > steps.csv", "for a spreadsheet"},
+      {"fsdpctl metrics -f my-job-1a2b3c4d -o tensorboard --logdir runs/a", "for TensorBoard"}};
   command.run = Run;
   return command;
 }

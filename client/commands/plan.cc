@@ -16,10 +16,11 @@
 #include "client/commands/common.h"
 #include "client/render/encode.h"
 #include "client/render/table.h"
-#include "client/render/text.h"
 #include "client/render/views.h"
 #include "proto/support/spec.h"
+#include "proto/support/text.h"
 #include "worker/plan/model_config.h"
+#include "worker/plan/plan_advice.h"
 
 namespace fsdp {
 namespace {
@@ -160,7 +161,8 @@ int Run(CommandRun& run) {
   const int world_size = run.flags().Has("world-size")
                              ? static_cast<int>(run.flags().GetInt("world-size"))
                              : JobWorldSize(spec.job);
-  const auto plan = PlanFromJob(spec.job, world_size, memory_bytes);
+  const auto input = PlanInputFromJob(spec.job, world_size, memory_bytes);
+  const auto plan = input.ok() ? BuildPlan(*input) : input.status();
   if (!plan.ok()) {
     run.Fail(plan.status());
     // What does not fit is unschedulable; anything else here is the spec's fault.
@@ -168,7 +170,9 @@ int Run(CommandRun& run) {
                      ? ExitCode::kUnschedulable
                      : ExitCode::kInvalidSpec);
   }
-  return PrintPlan(run, ToProto(*plan));
+  v1::Plan told = ToProto(*plan);
+  *told.mutable_memory_advice() = AdviseOnMemory(*input);
+  return PrintPlan(run, told);
 }
 
 }  // namespace
@@ -181,11 +185,11 @@ Command PlanCommand() {
   command.argument_kind = ArgumentKind::kFile;
   command.max_arguments = 1;
   command.description =
-      "Everything a rank will hold, to the byte, before anything runs. With --device-memory a job "
-      "that\n"
-      "does not fit is refused with exit code 6: the largest parts and the remedies; --policies "
-      "tells\n"
-      "of one that fits what each recomputation policy would take.";
+      "Everything a rank will hold, to the byte, before anything runs, and how many ranks it "
+      "would\n"
+      "fit. With --device-memory a job that does not fit is refused with exit code 6: the largest\n"
+      "parts, and the ranks and micro-batches that do fit; --policies tells of one that fits what\n"
+      "each recomputation policy would take.";
   command.flags = SpecFlags();
   command.flags.insert(
       command.flags.end(),
@@ -203,7 +207,8 @@ Command PlanCommand() {
        {.name = "device-memory",
         .kind = FlagKind::kString,
         .value_name = "SIZE",
-        .help = "Memory of one device (80GiB): what does not fit is refused"},
+        .help = "Memory of one device (80GiB): what does not fit is refused. Without it a CUDA job "
+                "is told how it would fit an NVIDIA H200"},
        {.name = "policies", .help = "Also what each recomputation policy would take"},
        {.name = "schedule", .help = "Also the operations of one micro-batch"},
        {.name = "list-presets", .help = "The built-in model shapes"},

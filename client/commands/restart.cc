@@ -28,7 +28,8 @@ Command RestartCommand() {
   command.argument_kind = ArgumentKind::kJob;
   command.min_arguments = 1;
   command.max_arguments = -1;
-  command.flags = {ReasonFlag("Shown in the job"), OutputFlag({"table", "json", "yaml", "name"})};
+  command.flags = {ReasonFlag("Shown in the job"),
+                   JobOutputFlag({"table", "json", "yaml", "name"})};
   command.description =
       "For what runs, and for what has ended without success: a running job saves first\n"
       "(checkpoint.dir; without one a warning says what is lost), then its epoch ends and another\n"

@@ -19,7 +19,7 @@ Command ResumeCommand() {
   command.argument_kind = ArgumentKind::kJob;
   command.min_arguments = 1;
   command.max_arguments = -1;
-  command.flags = {OutputFlag({"table", "json", "yaml", "name"})};
+  command.flags = {JobOutputFlag({"table", "json", "yaml", "name"})};
   command.description =
       "Takes fsdpctl suspend back: the jobs go on from their last checkpoint, under the same\n"
       "budgets. Jobs that have ended (FAILED, CANCELLED) are started again by fsdpctl restart.";

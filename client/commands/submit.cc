@@ -6,8 +6,9 @@
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 #include "client/render/encode.h"
-#include "client/render/text.h"
 #include "client/render/views.h"
+#include "proto/support/job_text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -37,7 +38,10 @@ void PrintCreated(CommandRun& run, const v1::CreateJobResponse& created,
                   const std::vector<SpecIssue>& issues) {
   const std::string format = run.flags().GetString("output");
   const v1::Job& job = created.job();
-  if (format != "table") return PrintJobs(run, {job}, true);
+  if (format != "table") {
+    PrintJobs(run, {job}, true);
+    return;
+  }
   run.out() << "job " << IdOf(job.name())
             << (created.existing() ? " existed already: " : " submitted: ")
             << run.out_style().State(job.state());

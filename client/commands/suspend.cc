@@ -4,7 +4,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 #include "client/error.h"
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -70,7 +70,7 @@ Command SuspendCommand() {
                    {.name = "wait",
                     .short_name = 'w',
                     .help = "Until the job is SUSPENDED: saved, and its workers free"},
-                   OutputFlag({"table", "json", "yaml", "name"})};
+                   JobOutputFlag({"table", "json", "yaml", "name"})};
   command.description =
       "The job checkpoints, frees its workers and stays SUSPENDED until fsdpctl resume. Without\n"
       "checkpoint.dir in its spec what it has trained is lost, and a warning says so. The command\n"

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/commands/process.h"
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 

@@ -12,9 +12,10 @@
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 #include "client/error.h"
-#include "client/render/text.h"
 #include "client/render/views.h"
+#include "proto/support/job_text.h"
 #include "proto/support/suggest.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
-#include "client/render/text.h"
+#include "proto/support/markup.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {
@@ -137,11 +137,6 @@ void DrawSeries(const CurveSeries& series, const Frame& frame, int index, Braill
   }
 }
 
-std::string Escaped(const std::string& text) {
-  return absl::StrReplaceAll(text,
-                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
-}
-
 std::string AxisNumber(double value) {
   return std::abs(value) >= 1000 ? ShortNumber(value) : absl::StrFormat("%.3g", value);
 }
@@ -183,8 +178,8 @@ std::string SvgAxes(const Frame& frame, const CurveOptions& options) {
                         "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n"
                         "<text x=\"16\" y=\"%.1f\" transform=\"rotate(-90 16 %.1f)\" "
                         "text-anchor=\"middle\">%s</text>\n",
-                        kLeft + kWidth / 2, kTop + kHeight + 42, Escaped(options.x_label),
-                        kTop + kHeight / 2, kTop + kHeight / 2, Escaped(options.y_label));
+                        kLeft + kWidth / 2, kTop + kHeight + 42, HtmlEscaped(options.x_label),
+                        kTop + kHeight / 2, kTop + kHeight / 2, HtmlEscaped(options.y_label));
   return svg;
 }
 
@@ -209,7 +204,7 @@ std::string SvgSeries(const CurveSeries& series, const Frame& frame, std::size_t
                         "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
                         "stroke-width=\"3\"/>\n<text x=\"%.1f\" y=\"%.1f\">%s</text>\n",
                         kLeft + kWidth - 170, legend_y, kLeft + kWidth - 150, legend_y, color,
-                        kLeft + kWidth - 144, legend_y + 4, Escaped(series.label));
+                        kLeft + kWidth - 144, legend_y + 4, HtmlEscaped(series.label));
   return svg;
 }
 
@@ -272,7 +267,7 @@ std::string SvgCurve(const std::vector<CurveSeries>& series, const CurveOptions&
       "viewBox=\"0 0 800 450\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"800\" height=\"450\" fill=\"white\"/>\n"
       "<text x=\"400\" y=\"24\" font-size=\"15\" text-anchor=\"middle\">%s</text>\n",
-      Escaped(options.title));
+      HtmlEscaped(options.title));
   absl::StrAppend(&svg, SvgAxes(frame, options));
   for (const auto& level : options.levels) {
     if (!std::isfinite(level.y)) continue;
@@ -282,7 +277,7 @@ std::string SvgCurve(const std::vector<CurveSeries>& series, const CurveOptions&
                           "<text x=\"%.1f\" y=\"%.1f\" fill=\"#555555\" "
                           "text-anchor=\"end\">%s %.3f</text>\n",
                           kLeft, SvgY(frame, level.y), kLeft + kWidth, SvgY(frame, level.y),
-                          kLeft + kWidth - 6, SvgY(frame, level.y) - 4, Escaped(level.label),
+                          kLeft + kWidth - 6, SvgY(frame, level.y) - 4, HtmlEscaped(level.label),
                           level.y);
   }
   for (std::size_t i = 0; i < series.size(); ++i) {

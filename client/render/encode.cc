@@ -14,10 +14,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "client/render/text.h"
 #include "fsdp/v1/job.pb.h"
 #include "proto/support/log.h"
 #include "proto/support/spec.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/exit_code.h"
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {

@@ -10,8 +10,9 @@
 #include "absl/strings/str_format.h"
 #include "client/exit_code.h"
 #include "client/render/table.h"
-#include "client/render/text.h"
 #include "client/render/views.h"
+#include "proto/support/job_text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {

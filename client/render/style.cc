@@ -1,6 +1,6 @@
 #include "client/render/style.h"
 
-#include "client/render/text.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <utility>
 
-#include "client/render/text.h"
 #include "proto/support/log.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 

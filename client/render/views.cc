@@ -4,20 +4,26 @@
 #include <cctype>
 #include <cstddef>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "client/exit_code.h"
+#include "client/render/anatomy.h"
 #include "client/render/progress.h"
+#include "client/render/queues.h"
 #include "client/render/table.h"
-#include "client/render/text.h"
+#include "proto/support/job_text.h"
 #include "proto/support/spec.h"
+#include "proto/support/text.h"
+#include "worker/plan/plan_advice.h"
 
 namespace fsdp {
 namespace {
 
+// Rows of kernel families that `top` shows of a job.
+constexpr int kTopFamilies = 5;
+
 std::string StepText(const v1::Job& job) {
+  if (job.has_array()) return ArrayFacts(job);
   const auto& progress = job.progress();
   if (!job.has_progress() || (progress.step() == 0 && progress.total_steps() == 0)) return "-";
   // It started from a checkpoint beyond its limit.
@@ -80,8 +86,10 @@ std::string AttemptTable(const v1::Job& job, absl::Time now) {
 }
 
 std::string RestartsText(const v1::RestartCounts& counts) {
-  return absl::StrCat(counts.infrastructure(), " infrastructure, ", counts.user(), " user, ",
-                      counts.free(), " free");
+  return absl::StrCat(
+      counts.infrastructure(), " infrastructure, ", counts.user(), " user, ", counts.free(),
+      " free",
+      counts.preemptions() == 0 ? "" : absl::StrCat(" (", counts.preemptions(), " by preemption)"));
 }
 
 std::string CheckpointText(const v1::CheckpointInfo& checkpoint) {
@@ -115,22 +123,38 @@ std::string UnitTable(const v1::Plan& plan) {
   return table.Render("  ");
 }
 
-// "7 of 12": an older coordinator does not say it.
-std::string BlocksText(std::int32_t recomputed, const v1::Plan& plan) {
-  return plan.blocks() == 0 ? "-" : absl::StrCat(recomputed, " of ", plan.blocks());
+// Blocks that the policy is for, "7 of 12": an older coordinator does not say it.
+template <typename PlanOrEstimate>
+std::string BlocksText(const PlanOrEstimate& under, const v1::Plan& plan) {
+  const std::int32_t blocks = under.recompute() == v1::RECOMPUTE_POLICY_KEEP
+                                  ? under.kept_blocks()
+                                  : under.recomputed_blocks();
+  return plan.blocks() == 0 ? "-" : absl::StrCat(blocks, " of ", plan.blocks());
 }
 
 std::string PolicyTable(const v1::Plan& plan) {
   Table table({{"RECOMPUTE"}, {"BLOCKS", true}, {"PER RANK", true}, {"STEP", true}, {"FITS"}});
   for (const auto& policy : plan.policies()) {
-    table.AddRow({EnumText(policy.recompute()), BlocksText(policy.recomputed_blocks(), plan),
-                  BytesText(policy.total_bytes()),
-                  policy.predicted_step_seconds() > 0
-                      ? StepSecondsText(policy.predicted_step_seconds())
-                      : "-",
-                  policy.fits() ? "yes" : "no"});
+    table.AddRow(
+        {EnumText(policy.recompute()), BlocksText(policy, plan), BytesText(policy.total_bytes()),
+         policy.predicted_step_seconds() > 0 ? StepSecondsText(policy.predicted_step_seconds())
+                                             : "-",
+         policy.fits() ? "yes" : "no"});
   }
   return table.Render("  ");
+}
+
+// "NVIDIA H200 (139 GiB): 4 ranks (recompute none), 1 rank (full)"
+std::string AdviceText(const v1::MemoryAdvice& advice) {
+  if (advice.policies().empty()) return "";
+  const std::string memory = BytesText(advice.device_memory_bytes());
+  const std::string ranks = FittingRanksText(advice);
+  return absl::StrCat(
+      advice.assumed_device().empty() ? memory
+                                      : absl::StrCat(advice.assumed_device(), " (", memory, ")"),
+      ": ",
+      ranks.empty() ? absl::StrCat("on no number of ranks up to ", advice.largest_world_size())
+                    : ranks);
 }
 
 std::string MemoryTable(const v1::Plan& plan) {
@@ -215,19 +239,22 @@ std::string WorkerTable(const std::vector<v1::Worker>& workers, bool wide, absl:
 }
 
 std::string RankTable(const v1::Job& job, const std::string& indent) {
-  Table table({{"RANK", true},
-               {"STATE"},
-               {"WORKER"},
-               {"HOST"},
-               {"DEVICE"},
-               {"PID", true},
-               {"STEP", true},
-               {"PEAK MEMORY"}});
+  // Nothing to compare with one rank, or before all have a step.
+  const bool scored = std::any_of(job.ranks().begin(), job.ranks().end(),
+                                  [](const auto& rank) { return rank.straggler_score() > 0; });
+  std::vector<Table::Column> columns = {{"RANK", true}, {"STATE"},      {"WORKER"},
+                                        {"HOST"},       {"DEVICE"},     {"PID", true},
+                                        {"STEP", true}, {"PEAK MEMORY"}};
+  if (scored) columns.push_back({"STRAGGLER SCORE", true});
+  Table table(std::move(columns));
   for (const auto& rank : job.ranks()) {
-    table.AddRow({absl::StrCat(rank.rank()), EnumText(rank.state()), OrDash(IdOf(rank.worker())),
-                  OrDash(rank.host()), OrDash(rank.device()),
-                  rank.pid() == 0 ? "-" : absl::StrCat(rank.pid()), absl::StrCat(rank.step()),
-                  MemoryPair(rank)});
+    std::vector<std::string> row = {
+        absl::StrCat(rank.rank()),   EnumText(rank.state()),
+        OrDash(IdOf(rank.worker())), OrDash(rank.host()),
+        OrDash(rank.device()),       rank.pid() == 0 ? "-" : absl::StrCat(rank.pid()),
+        absl::StrCat(rank.step()),   MemoryPair(rank)};
+    if (scored) row.push_back(absl::StrFormat("%.2f", rank.straggler_score()));
+    table.AddRow(std::move(row));
   }
   return table.Render(indent);
 }
@@ -242,28 +269,6 @@ std::string EventLine(const v1::JobEvent& event, const Style& style) {
       std::string(8 - std::min<std::size_t>(7, EnumText(event.severity()).size()), ' '),
       event.type(), where);
   if (!event.message().empty()) absl::StrAppend(&text, "  ", Printable(event.message()));
-  return text;
-}
-
-bool RootCauseIsCurrent(const v1::Job& job) {
-  return job.cause() != v1::FAILURE_CAUSE_UNSPECIFIED && job.cause() == job.root_cause().cause();
-}
-
-std::string RootCauseText(const v1::RootCause& cause) {
-  // A cause without a worker and an exit is nobody's in particular: rank 0 is only the default.
-  const bool has_rank = !cause.worker().empty() || cause.signal() != 0 || cause.exit_code() != 0;
-  std::vector<std::string> facts;
-  // The message often names the rank itself.
-  if (has_rank && !absl::StartsWith(cause.message(), "rank ")) {
-    facts.push_back(absl::StrCat("rank ", cause.rank()));
-    if (!cause.worker().empty()) facts[0] += absl::StrCat(" on worker ", IdOf(cause.worker()));
-  }
-  if (cause.signal() != 0) facts.push_back(absl::StrCat("signal ", cause.signal()));
-  if (cause.exit_code() != 0) facts.push_back(absl::StrCat("exit code ", cause.exit_code()));
-  if (cause.step() > 0) facts.push_back(absl::StrCat("at step ", cause.step()));
-  std::string text = EnumText(cause.cause());
-  if (!facts.empty()) absl::StrAppend(&text, " (", absl::StrJoin(facts, ", "), ")");
-  if (!cause.message().empty()) absl::StrAppend(&text, ": ", Printable(cause.message()));
   return text;
 }
 
@@ -282,17 +287,26 @@ std::string DataSourcesTable(const v1::JobResult& result) {
 }
 
 std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& events,
-                           absl::Time now, const Style& style) {
+                           absl::Time now, const Style& style, const JobSurroundings& around) {
   std::string page;
   AddFact(&page, "Job", IdOf(job.name()));
   std::string state = style.State(job.state());
-  if (job.state() == v1::JOB_STATE_QUEUED && job.queue_position() > 0) {
+  if (job.queue_position() > 0 &&
+      (job.state() == v1::JOB_STATE_QUEUED || job.state() == v1::JOB_STATE_RECOVERING)) {
     absl::StrAppend(&state, ", ", job.queue_position(), " in line of queue ",
                     job.spec().spec().queue());
   }
   AddFact(&page, "State", state);
   AddFact(&page, "Reason", Printable(job.reason()));
   if (job.cause() != v1::FAILURE_CAUSE_UNSPECIFIED) AddFact(&page, "Cause", EnumText(job.cause()));
+  AddFact(&page, "Queue", around.queue);
+  if (!around.maintenance.empty()) {
+    AddFact(&page, "Maintenance", style.Yellow(around.maintenance));
+  }
+  AddFact(&page, "Array", ArrayFacts(job));
+  if (!job.array_job().empty()) {
+    AddFact(&page, "Task", absl::StrCat(job.array_index(), " of array ", IdOf(job.array_job())));
+  }
   AddFact(&page, "Owner", job.owner());
   AddFact(&page, "Created", TimeText(job.create_time()));
   if (job.has_start_time()) AddFact(&page, "Started", TimeText(job.start_time()));
@@ -301,7 +315,11 @@ std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& 
   for (const v1::EvaluationLoss& set : job.progress().evaluations()) {
     AddFact(&page, "Evaluation", absl::StrCat(set.name(), ": loss ", LossText(set.loss())));
   }
-  AddFact(&page, "Attempt", absl::StrCat(job.attempt(), ", epoch ", job.epoch()));
+  if (job.has_array()) {
+    AddFact(&page, "Tasks", absl::StrCat("fsdpctl list --array ", IdOf(job.name())));
+  } else {
+    AddFact(&page, "Attempt", absl::StrCat(job.attempt(), ", epoch ", job.epoch()));
+  }
   AddFact(&page, "Restarts", RestartsText(job.restarts()));
   AddFact(&page, "Checkpoint", CheckpointText(job.checkpoint()));
   for (const auto& warning : job.warnings()) {
@@ -335,10 +353,9 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
   AddFact(&text, "Precision",
           absl::StrCat(EnumText(plan.parameter_dtype()), ", gradients in ",
                        EnumText(plan.reduce_dtype())));
-  const std::string blocks =
-      plan.recomputed_blocks() > 0
-          ? absl::StrCat(", ", BlocksText(plan.recomputed_blocks(), plan), " blocks")
-          : "";
+  const std::string blocks = plan.recomputed_blocks() + plan.kept_blocks() > 0
+                                 ? absl::StrCat(", ", BlocksText(plan, plan), " blocks")
+                                 : "";
   AddFact(&text, "Recompute", EnumText(plan.recompute()) + blocks);
   const auto micro_batches = plan.micro_batches_per_step();
   AddFact(&text, "Step",
@@ -349,6 +366,7 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
     AddFact(&text, "Predicted",
             StepSecondsText(plan.predicted_step_seconds()) + " a step on an NVIDIA H200");
   }
+  AddFact(&text, "Would fit", AdviceText(plan.memory_advice()));
   absl::StrAppendFormat(&text, "%-14s%016x\n", "Schedule:", plan.schedule_hash());
   absl::StrAppend(&text, "\n", MemoryTable(plan));
   if (view.policies) absl::StrAppend(&text, "\n", PolicyTable(plan));
@@ -370,12 +388,18 @@ std::string TopText(const v1::GetClusterResponse& cluster, const std::vector<v1:
                    AgeText(cluster.start_time(), now), "  workers ", cluster.workers_busy(),
                    " busy, ", cluster.workers_ready(), " ready  jobs ", cluster.jobs_running(),
                    " running, ", cluster.jobs_queued(), " queued\n");
+  const std::string maintenance = MaintenanceFacts(cluster.maintenance());
+  if (!maintenance.empty()) {
+    absl::StrAppend(&text, style.Yellow("maintenance: "), maintenance, "\n");
+  }
   absl::StrAppend(&text, "\n", jobs.empty() ? "no live jobs\n" : JobTable(jobs, true, now, style));
   for (const auto& job : jobs) {
     if (job.ranks().empty()) continue;
     absl::StrAppend(&text, "\n", style.Bold(IdOf(job.name())), "\n");
     if (job.has_progress()) absl::StrAppend(&text, "  ", ProgressText(job.progress()), "\n");
-    absl::StrAppend(&text, RankTable(job, "  "));
+    const std::string anatomy = AnatomyText(job.progress());
+    if (!anatomy.empty()) absl::StrAppend(&text, "  ", anatomy, "\n");
+    absl::StrAppend(&text, RankTable(job, "  "), FamilyTable(job, kTopFamilies, "  "));
   }
   std::vector<v1::Worker> odd;
   std::copy_if(workers.begin(), workers.end(), std::back_inserter(odd), [](const v1::Worker& w) {

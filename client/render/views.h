@@ -26,9 +26,17 @@ std::string DataSourcesTable(const v1::JobResult& result);
 // One line without a newline.
 std::string EventLine(const v1::JobEvent& event, const Style& style);
 
+// What a job's page tells of the cluster around it; empty: nothing.
+struct JobSurroundings {
+  // QueueFacts of its queue.
+  std::string queue;
+  // MaintenanceFacts.
+  std::string maintenance;
+};
+
 // States, reason, progress, ranks, attempts, root cause, checkpoint, result and the events given.
 std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& events,
-                           absl::Time now, const Style& style);
+                           absl::Time now, const Style& style, const JobSurroundings& around = {});
 
 struct PlanView {
   bool policies = false;
@@ -41,11 +49,6 @@ std::string PlanText(const v1::Plan& plan, const PlanView& view, const Style& st
 // One snapshot of the cluster, its live jobs and their ranks.
 std::string TopText(const v1::GetClusterResponse& cluster, const std::vector<v1::Job>& jobs,
                     const std::vector<v1::Worker>& workers, absl::Time now, const Style& style);
-
-// "rank 2 on worker a-1 died from signal 9 at step 40: ..."
-std::string RootCauseText(const v1::RootCause& cause);
-// Is the job's root cause that of the state it is in, rather than of a failure that it got over?
-bool RootCauseIsCurrent(const v1::Job& job);
 
 }  // namespace fsdp
 

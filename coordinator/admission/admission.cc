@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "coordinator/errors/api_error.h"
 #include "proto/support/spec.h"
+#include "proto/support/spec_fields.h"
 #include "proto/support/status.h"
 #include "worker/plan/plan.h"
+#include "worker/plan/plan_advice.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -31,10 +36,47 @@ std::int64_t GangMemory(const std::vector<std::int64_t>& largest_first, int worl
   return largest_first[std::min<std::size_t>(world_size, largest_first.size()) - 1];
 }
 
+// "; would fit any of them with 4 ranks (recompute full)"
+std::string OnSmallestDevices(const v1::TrainingJob& job, int world_size, std::int64_t bytes) {
+  const absl::StatusOr<PlanInput> input = PlanInputFromJob(job, world_size, bytes);
+  if (!input.ok()) return "";
+  const std::string ranks = FittingRanksText(AdviseOnMemory(*input));
+  return ranks.empty() ? "" : absl::StrCat("; would fit any of them with ", ranks);
+}
+
 }  // namespace
+
+absl::Status SpecAdmission::CheckPaths(const v1::TrainingJob& job) const {
+  if (roots_.empty()) return absl::OkStatus();
+  std::vector<SpecPath> paths = PathsOf(job);
+  // What array.set puts into paths, each of them once; what it cannot put there is said later.
+  std::set<std::string> seen;
+  const int count = job.spec().array().set_size() == 0
+                        ? 0
+                        : std::min<int>(job.spec().array().count(), spec::kMaxArrayTasks);
+  for (int index = 0; index < count; ++index) {
+    for (SpecPath& path : PathsOf(ArrayTask(job, index).job)) {
+      if (seen.insert(path.field + path.value).second) paths.push_back(std::move(path));
+    }
+  }
+  std::vector<SpecIssue> issues;
+  for (const SpecPath& path : paths) {
+    const bool read_here = path.field == "spec.model.configPath";
+    const absl::Status status = read_here ? roots_.CheckOnDisk(path) : roots_.CheckText(path);
+    if (status.ok()) continue;
+    const std::string_view message = FromAbsl(status.message());
+    SpecIssue issue{.field = path.field, .value = path.value.substr(0, 200)};
+    // "field = value: " is the issue's own.
+    issue.message = std::string(message.substr(message.find("\": ") + 3));
+    issues.push_back(std::move(issue));
+  }
+  return WithInfo(SpecStatus(issues), "PATH_FORBIDDEN", {{"errors", absl::StrCat(issues.size())}});
+}
 
 absl::StatusOr<Admitted> SpecAdmission::Admit(const v1::TrainingJob& job,
                                               const DeviceMemory& known) const {
+  // First: what follows reads files.
+  RETURN_IF_ERROR(CheckPaths(job));
   Admitted admitted;
   admitted.job = job;
   const std::vector<SpecIssue> issues = CheckJob(&admitted.job);
@@ -51,9 +93,10 @@ absl::StatusOr<Admitted> SpecAdmission::Admit(const v1::TrainingJob& job,
       const auto fitting = std::count_if(devices.begin(), devices.end(), [&](std::int64_t bytes) {
         return bytes >= plan->total_bytes;
       });
-      admitted.warnings.push_back(absl::StrCat("needs ", MiB(plan->total_bytes),
-                                               " per rank, which ", fitting, " of ", devices.size(),
-                                               " known devices have: it waits for more of them"));
+      admitted.warnings.push_back(
+          absl::StrCat("needs ", MiB(plan->total_bytes), " per rank, which ", fitting, " of ",
+                       devices.size(), " known devices have: it waits for more of them",
+                       OnSmallestDevices(admitted.job, world_size, devices.back())));
     }
   }
   if (absl::IsResourceExhausted(plan.status())) {

@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "fsdp/v1/job.pb.h"
 #include "fsdp/v1/plan.pb.h"
+#include "proto/support/spec_paths.h"
 
 namespace fsdp::coordinator {
 
@@ -41,8 +43,16 @@ class Admission {
 // The specification's rules and the memory plan.
 class SpecAdmission : public Admission {
  public:
+  // Paths in specs must lie in `roots`: INVALID_ARGUMENT PATH_FORBIDDEN, with a violation per path.
+  // Those that the coordinator reads itself (model.configPath) are looked at with links resolved.
+  explicit SpecAdmission(PathRoots roots = {}) : roots_(std::move(roots)) {}
   [[nodiscard]] absl::StatusOr<Admitted> Admit(const v1::TrainingJob& job,
                                                const DeviceMemory& known) const override;
+
+ private:
+  [[nodiscard]] absl::Status CheckPaths(const v1::TrainingJob& job) const;
+
+  const PathRoots roots_;
 };
 
 }  // namespace fsdp::coordinator

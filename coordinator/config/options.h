@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "proto/support/tls_files.h"
+#include "coordinator/security/call_limiter.h"
+#include "proto/support/tls/tls_files.h"
+#include "proto/support/tls/tls_reloader.h"
 
 namespace fsdp::coordinator {
 
@@ -56,20 +59,53 @@ struct HangOptions {
 struct QueueOptions {
   // Jobs that are not finished. Beyond: RESOURCE_EXHAUSTED.
   std::int64_t max_unfinished_jobs = 100'000;
+  // File of the queues; empty: none are configured.
+  std::string file;
+  // How often it is looked at.
+  absl::Duration poll_period = absl::Seconds(1);
+  // A job that has waited for so long goes before others of its kind, whatever its queue's share.
+  absl::Duration aging = absl::Minutes(30);
 };
 
 struct Options {
   // Host and port; port 0 takes a free one.
   std::string listen = "127.0.0.1:7070";
   std::string metrics_listen = "127.0.0.1:9464";
+  // The status page, by `tls` where that is set. Empty: none.
+  std::string web_listen;
   std::string state_dir;
   // Empty: none is written.
   std::string port_file;
-  // Allows addresses that other machines reach although nothing is encrypted.
+  // Allows addresses that other machines reach although nothing is encrypted there.
   bool insecure = false;
-  // Server certificate and key; `ca` signs the clients that are let in.
+  // Server certificate and key; `ca` signs the clients that are let in. Empty: in the clear.
   TlsFiles tls;
+  // A client without a certificate does not get past the handshake.
+  bool require_client_certificate = false;
+  // The same of the Prometheus endpoint; with `ca` only scrapers that it signed are answered.
+  TlsFiles metrics_tls;
+  // Folder of the authority (`fsdpctl ca init`) that workers are enrolled with; empty: none are.
+  // Its certificate is trusted for clients beside `tls.ca`, or as it where that is empty.
+  std::string enroll_ca;
+  // Of a certificate that enrolment gives.
+  absl::Duration enroll_validity = absl::Hours(24 * 30);
+  // How often replaced files are looked for.
+  absl::Duration tls_reload_period = kTlsReloadPeriod;
+  // Where nobody has to say who they are (`access_file` is empty).
   bool reflection = true;
+  // Who may do what (proto/support/access_file.h); empty: everybody everything.
+  std::string access_file;
+  // File that calls are recorded in (coordinator/security/audit_log.h); empty: none.
+  std::string audit_log;
+  // Folders that a job's paths must lie in; empty: anywhere.
+  std::vector<std::string> allowed_paths;
+  // Nothing that an operator might have forgotten: see ValidateOptions.
+  bool hardened = false;
+  LimitOptions limits;
+  // A connection without a call is closed after this.
+  absl::Duration max_connection_idle = absl::Minutes(5);
+  // A connection must have become HTTP/2 (and TLS) within this.
+  absl::Duration handshake_timeout = absl::Seconds(20);
   // SIGTERM: open calls may take this long.
   absl::Duration drain_timeout = absl::Seconds(5);
   TimingOptions timing;
@@ -77,9 +113,14 @@ struct Options {
   QueueOptions queue;
 };
 
-//   INVALID_ARGUMENT     a malformed address or duration, no state directory
-//   FAILED_PRECONDITION  an address beyond loopback without `insecure`
-//   UNIMPLEMENTED        `tls` is set: not in this release
+// How flags call the files, for messages.
+TlsFileNames ServerTlsNames();
+TlsFileNames MetricsTlsNames();
+
+//   INVALID_ARGUMENT     a malformed address or duration, no state directory, a TLS file without
+//                        another that it needs
+//   FAILED_PRECONDITION  an address beyond loopback without `insecure`; `hardened` without TLS, an
+//                        access file or an audit log, or with `insecure`
 absl::Status ValidateOptions(const Options& options);
 
 }  // namespace fsdp::coordinator

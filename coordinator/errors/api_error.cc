@@ -1,6 +1,7 @@
 #include "coordinator/errors/api_error.h"
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
@@ -35,6 +36,23 @@ absl::Status BadField(const std::string& field, const std::string& value,
   status.SetPayload(kBadRequestUrl, absl::Cord(request.SerializeAsString()));
   return WithInfo(std::move(status), absl::StrCat(absl::AsciiStrToUpper(field), "_INVALID"),
                   {{"field", field}, {"value", value.substr(0, kMaxMetadataChars)}});
+}
+
+std::string ReasonOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kErrorInfoUrl);
+  google::rpc::ErrorInfo info;
+  if (!payload.has_value() || !info.ParseFromString(std::string(*payload))) return "";
+  return info.reason();
+}
+
+absl::Status WithRetryAfter(absl::Status status, absl::Duration delay) {
+  google::rpc::RetryInfo info;
+  const std::int64_t nanos = absl::ToInt64Nanoseconds(delay);
+  constexpr std::int64_t kNanosPerSecond = 1'000'000'000;
+  info.mutable_retry_delay()->set_seconds(nanos / kNanosPerSecond);
+  info.mutable_retry_delay()->set_nanos(static_cast<std::int32_t>(nanos % kNanosPerSecond));
+  status.SetPayload(kRetryInfoUrl, absl::Cord(info.SerializeAsString()));
+  return status;
 }
 
 absl::Status NoSuchJob(const std::string& job) {

@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace fsdp::coordinator {
 
 inline constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
 inline constexpr char kBadRequestUrl[] = "type.googleapis.com/google.rpc.BadRequest";
+inline constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 inline constexpr char kErrorDomain[] = "fsdp.v1";
 
 using ErrorMetadata = std::vector<std::pair<std::string, std::string>>;
@@ -30,6 +32,12 @@ absl::Status WithInfo(absl::Status status, std::string_view reason, ErrorMetadat
 // which the metadata gets the beginning.
 absl::Status BadField(const std::string& field, const std::string& value,
                       const std::string& problem);
+
+// The reason of its ErrorInfo; empty without one.
+std::string ReasonOf(const absl::Status& status);
+
+// With a google.rpc.RetryInfo: the same call may succeed after `delay`.
+absl::Status WithRetryAfter(absl::Status status, absl::Duration delay);
 
 // Those that several places give.
 //   NOT_FOUND JOB_NOT_FOUND, NOT_FOUND WORKER_NOT_FOUND

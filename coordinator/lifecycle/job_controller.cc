@@ -14,6 +14,8 @@ namespace fsdp::coordinator {
 namespace {
 
 constexpr std::int64_t kDefaultGraceSeconds = 60;
+// Ranks that stand still answer nobody. Time to save, should they go on just then.
+constexpr absl::Duration kHangingGrace = absl::Seconds(10);
 
 std::string OrDefault(std::string_view text, std::string_view otherwise) {
   return std::string(text.empty() ? otherwise : text);
@@ -90,8 +92,14 @@ void JobController::SetReportTime(absl::Time time) {
 
 absl::Duration JobController::Grace() const {
   const v1::LimitSpec& limits = job_.job().spec().spec().limits();
-  return absl::Seconds(limits.has_grace_period_seconds() ? limits.grace_period_seconds()
-                                                         : kDefaultGraceSeconds);
+  std::int64_t seconds =
+      limits.has_grace_period_seconds() ? limits.grace_period_seconds() : kDefaultGraceSeconds;
+  if (job_.record.intent() == records::STOP_INTENT_PREEMPT &&
+      job_.record.has_preempt_grace_seconds()) {
+    seconds = job_.record.preempt_grace_seconds();
+  }
+  const absl::Duration grace = absl::Seconds(seconds);
+  return job_.hang_reported ? std::min(grace, kHangingGrace) : grace;
 }
 
 bool JobController::InEpoch() const {
@@ -151,6 +159,9 @@ void JobController::SetState(v1::JobState state, std::string_view reason) {
   if (job().state() == state) {
     job().set_reason(std::string(reason));
     return;
+  }
+  if (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_RECOVERING) {
+    *job_.record.mutable_queued_time() = ToTimestamp(now_.wall);
   }
   const absl::Status status = Transition(job(), state, reason, now_.wall);
   // Verbs ask the table first; everything else follows it by construction.
@@ -264,6 +275,17 @@ void JobController::OnWorkerShutdown(const WorkerId& worker, std::string_view re
   MoveFrom(worker, absl::StrCat("worker ", worker.value(), " is shutting down: ", ToAbsl(reason)));
 }
 
+void JobController::Preempt(std::string_view why, std::optional<absl::Duration> grace) {
+  if (!Running()) return;
+  job_.record.clear_preempt_grace_seconds();
+  if (grace) job_.record.set_preempt_grace_seconds(absl::ToDoubleSeconds(*grace));
+  job().set_reason(absl::StrCat("yields: ", ToAbsl(why)));
+  Event("PREEMPTED", v1::EVENT_SEVERITY_WARNING, std::string(why))
+      .set_cause(v1::FAILURE_CAUSE_PREEMPTED);
+  WarnOfLostProgress();
+  StopFor(records::STOP_INTENT_PREEMPT, GentleStop(), why);
+}
+
 void JobController::MoveFrom(const WorkerId& worker, std::string_view why) {
   if (!Running()) return;
   const auto& members = job_.record.members();
@@ -348,6 +370,8 @@ void JobController::Place(const std::vector<records::MemberRecord>& members) {
     status->set_state(v1::RANK_STATE_ASSIGNED);
   }
   job_.live.assign(members.size(), LiveRank());
+  job_.stragglers.Reset(static_cast<int>(members.size()));
+  job_.collectives_verdict.clear();
   job_.rendezvous.Clear();
   effects_.rendezvous_cleared = true;
   job_.placed = now_.mono;
@@ -390,12 +414,14 @@ void JobController::SendStart(int rank) {
   start->set_local_world_size(self.local_world_size());
   std::int64_t memory_bytes = self.device_memory_bytes();
   for (const records::MemberRecord& peer : job_.record.members()) {
+    memory_bytes = std::min(memory_bytes, peer.device_memory_bytes());
+    // All of them would make a start of a thousand ranks a million peers.
+    if (peer.local_rank() != 0 && peer.rank() != rank) continue;
     v1::RankPeer* out_peer = start->add_peers();
     out_peer->set_rank(peer.rank());
     out_peer->set_worker("workers/" + peer.worker());
     out_peer->set_address(peer.address());
     out_peer->set_host(peer.host());
-    memory_bytes = std::min(memory_bytes, peer.device_memory_bytes());
   }
   start->set_device_memory_bytes(memory_bytes);
 }
@@ -421,8 +447,7 @@ void JobController::Commit() {
   job_.progressed = now_.mono;
   job_.first_step = member(0).joined().resume_step() + 1;
   GiveUpUnwritten(member(0).joined().resume_step());
-  SetState(v1::JOB_STATE_RUNNING, absl::StrCat("epoch ", job().epoch(), " runs on ",
-                                               job_.record.members_size(), " ranks"));
+  SetState(v1::JOB_STATE_RUNNING, RunsOn());
   Event("EPOCH_COMMITTED", v1::EVENT_SEVERITY_INFO,
         absl::StrCat("all ", job_.record.members_size(), " ranks joined",
                      member(0).joined().resume_step() > 0
@@ -471,6 +496,11 @@ void JobController::SendStop(int rank, v1::StopMode mode, std::string_view reaso
   stop->set_reason(std::string(reason));
   stop->set_grace_seconds(absl::ToDoubleSeconds(Grace()));
   status(rank).set_state(v1::RANK_STATE_STOPPING);
+}
+
+std::string JobController::RunsOn() const {
+  return absl::StrCat("epoch ", job_.job().epoch(), " runs on ", job_.record.members_size(),
+                      " ranks");
 }
 
 }  // namespace fsdp::coordinator

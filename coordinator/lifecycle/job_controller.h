@@ -11,6 +11,7 @@
 // Callers check the EpochKey first: reports that reach this class belong to the job's current
 // epoch.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,12 @@
 #include "coordinator/config/options.h"
 #include "coordinator/lifecycle/job_runtime.h"
 #include "coordinator/lifecycle/retry_policy.h"
+#include "coordinator/queue/job_array.h"
 
 namespace fsdp::coordinator {
+
+// A daemon's notice when it was asked why a rank hangs and finds that its process cannot run.
+inline constexpr char kTrainerStuck[] = "TRAINER_STUCK";
 
 class JobController {
  public:
@@ -38,14 +43,24 @@ class JobController {
   // The worker's daemon is ending: the same.
   void OnWorkerShutdown(const WorkerId& worker, std::string_view reason);
 
+  // Another job needs its workers: it saves, stops and waits in its queue again, at its place.
+  // `grace`: from being told to being killed; absent: the job's own.
+  void Preempt(std::string_view why, std::optional<absl::Duration> grace);
+
   // --- Scheduling
   [[nodiscard]] bool WantsPlacement() const;
   // Will want placement without anybody's doing: its epoch is being torn down for another one, or
-  // it waits out its backoff. A job that is being cancelled or suspended will not.
+  // it waits out its backoff. A job that is being cancelled or suspended will not, and one that is
+  // preempted not before its workers are another's.
   [[nodiscard]] bool ComesBack() const;
   void Wait(const std::string& reason, std::int32_t queue_position);
   // Begins a new epoch on these workers, by rank.
   void Place(const std::vector<records::MemberRecord>& members);
+
+  // --- Arrays: of the job that is one.
+  // A task has changed its state.
+  void OnTasks(const ArraySummary& summary);
+  void OnTaskEnded(const v1::Job& task);
 
   // --- Reports of ranks
   // When the rank made the report that follows, by the coordinator's wall clock: its events carry
@@ -121,6 +136,8 @@ class JobController {
   void WarnOfLostProgress();
   void Vanished(int rank);
   [[nodiscard]] std::string ReasonWhileEnding() const;
+  // The reason of a job that trains.
+  [[nodiscard]] std::string RunsOn() const;
   // Better evidence of why the epoch ends than what began its end.
   void ReplaceCause(v1::RootCause cause);
   void RefineCause(int rank, const v1::RankExited& exited);
@@ -128,6 +145,8 @@ class JobController {
   void MaybeCloseEpoch();
   void CloseEpoch();
   void CloseAttempt(v1::AttemptState state);
+  // The epoch was ended by intent, and another one follows at no cost.
+  void ComeBackFree(v1::FailureCause cause, const std::string& why);
   void Succeed();
   // What the user reads of a job that ended well.
   std::string SuccessReason();
@@ -139,6 +158,8 @@ class JobController {
   [[nodiscard]] bool IsRetried(const v1::RootCause& cause) const;
   // Why the rank cannot run came only after the epoch was aborted for it.
   void ExplainHang(int rank);
+  // Once every rank has told its collectives, or cannot.
+  void CompareDumps();
   // The failure was that of a rank which found the checkpoint to resume from damaged.
   [[nodiscard]] bool CheckpointDamaged(const v1::RootCause& cause) const;
   // The newest checkpoint is no good, and there is something else to start from.
@@ -154,7 +175,8 @@ class JobController {
   v1::RootCause CauseOfExit(int rank, const v1::RankExited& exited);
   void UpdateProgress(const v1::StepMetrics& metrics);
   v1::StopMode GentleStop() const;
-  // limits.grace_period_seconds, or its default.
+  // limits.grace_period_seconds, or its default; while it is preempted, what its queue gives; less
+  // for ranks that stand still, which could not save anyway.
   [[nodiscard]] absl::Duration Grace() const;
 
   void CheckJoinDeadline();

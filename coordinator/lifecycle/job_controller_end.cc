@@ -8,6 +8,7 @@
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/lifecycle/retry_policy.h"
 #include "coordinator/store/resource_names.h"
+#include "proto/support/status.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -213,22 +214,25 @@ void JobController::CloseEpoch() {
       Event("FAILED", v1::EVENT_SEVERITY_ERROR, why).set_state(v1::JOB_STATE_FAILED);
       return;
     case records::STOP_INTENT_RESTART:
-    case records::STOP_INTENT_DRAIN: {
-      CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
-      const v1::FailureCause cause = intent == records::STOP_INTENT_DRAIN
-                                         ? v1::FAILURE_CAUSE_DRAINED
-                                         : v1::FAILURE_CAUSE_USER_RESTART;
-      job().set_cause(cause);
-      attempt().set_cause(cause);
-      job().mutable_restarts()->set_free(job().restarts().free() + 1);
-      effects_.restart_cause = cause;
-      SetState(v1::JOB_STATE_RECOVERING, why);
-      Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why).set_state(v1::JOB_STATE_RECOVERING);
-      return;
-    }
+      return ComeBackFree(v1::FAILURE_CAUSE_USER_RESTART, why);
+    case records::STOP_INTENT_DRAIN:
+      return ComeBackFree(v1::FAILURE_CAUSE_DRAINED, why);
+    case records::STOP_INTENT_PREEMPT:
+      job().mutable_restarts()->set_preemptions(job().restarts().preemptions() + 1);
+      return ComeBackFree(v1::FAILURE_CAUSE_PREEMPTED, why);
     default:
       return AfterFailure();
   }
+}
+
+void JobController::ComeBackFree(v1::FailureCause cause, const std::string& why) {
+  CloseAttempt(v1::ATTEMPT_STATE_STOPPED);
+  job().set_cause(cause);
+  attempt().set_cause(cause);
+  job().mutable_restarts()->set_free(job().restarts().free() + 1);
+  effects_.restart_cause = cause;
+  SetState(v1::JOB_STATE_RECOVERING, why);
+  Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why).set_state(v1::JOB_STATE_RECOVERING);
 }
 
 FailureFacts JobController::FactsOf(const v1::RootCause& cause) const {
@@ -384,7 +388,7 @@ void JobController::Succeed() {
     result.set_bigram_conditional_entropy(joined.bigram_conditional_entropy());
   }
   if (result.families().empty()) {
-    for (const v1::FamilyVerdict& family : job_.families) *result.add_families() = family;
+    *result.mutable_families() = job().families();
   }
   const bool by_rank = result.memory_peak_bytes_by_rank().empty();
   for (const v1::RankStatus& rank : job().ranks()) {

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "coordinator/lifecycle/job_controller.h"
 #include "coordinator/lifecycle/job_state.h"
+#include "coordinator/profile/collective_compare.h"
 #include "coordinator/store/resource_names.h"
+#include "proto/support/spec.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -17,8 +21,17 @@ namespace {
 constexpr double kStepSmoothing = 0.2;
 constexpr int kDefaultKeepLast = 2;
 constexpr int kMaxEventChars = 2000;
-// A daemon's notice when it was asked why a rank hangs and finds that its process cannot run.
-constexpr char kTrainerStuck[] = "TRAINER_STUCK";
+
+// Of an evaluation set; of the validation data when `set` is empty. Absent: it was not evaluated,
+// or not finite.
+std::optional<double> LossOf(const v1::CheckpointInfo& checkpoint, const std::string& set) {
+  std::optional<double> loss;
+  if (set.empty() && checkpoint.has_validation_loss()) loss = checkpoint.validation_loss();
+  for (const v1::EvaluationLoss& evaluation : checkpoint.evaluations()) {
+    if (!set.empty() && evaluation.name() == set) loss = evaluation.loss();
+  }
+  return loss.has_value() && std::isfinite(*loss) ? loss : std::nullopt;
+}
 
 }  // namespace
 
@@ -72,12 +85,21 @@ void JobController::OnStep(int rank, const v1::StepReport& report) {
       std::max({of_rank.memory_peak_bytes(), report.memory_peak_bytes(),
                 metrics.memory_peak_bytes_by_rank().empty() ? metrics.memory_peak_bytes() : 0}));
   job_.progress_dirty = true;
+  job_.stragglers.Add(rank, metrics);
   if (rank != 0) return;
+  job_.stragglers.Fill(job().mutable_ranks());
   job_.progressed = now_.mono;
-  job_.hang_reported = false;
-  for (LiveRank& live : job_.live) live.stuck.clear();
+  if (std::exchange(job_.hang_reported, false)) {
+    job().set_reason(RunsOn());
+    effects_.job_changed = true;
+  }
+  for (LiveRank& live : job_.live) {
+    live.stuck.clear();
+    live.dump.reset();
+  }
+  job_.collectives_verdict.clear();
   attempt().set_last_step(std::max(attempt().last_step(), metrics.step()));
-  job_.families.assign(report.families().begin(), report.families().end());
+  *job().mutable_families() = report.families();
 
   v1::StepMetrics& entry = effects_.metrics.emplace_back(metrics);
   entry.set_offset(++job_.last_metric);
@@ -110,6 +132,8 @@ void JobController::UpdateProgress(const v1::StepMetrics& metrics) {
   progress.set_grad_norm(metrics.grad_norm());
   progress.set_lr(metrics.lr());
   progress.set_mfu(metrics.mfu());
+  progress.set_hfu(metrics.hfu());
+  *progress.mutable_phases() = metrics.phases();
   progress.set_step_seconds(progress.step_seconds() == 0
                                 ? metrics.step_seconds()
                                 : progress.step_seconds() +
@@ -176,6 +200,7 @@ void JobController::KeepNewestCheckpoints() {
   const v1::CheckpointSpec& spec = job().spec().spec().checkpoint();
   const int keep = spec.has_keep_last() ? spec.keep_last() : kDefaultKeepLast;
   if (keep == 0) return;
+  const std::string best_by = BestBySet(job().spec().spec());
   const v1::CheckpointInfo* best = nullptr;
   std::int64_t finite_step = -1;
   std::ptrdiff_t num_old = -keep;
@@ -185,8 +210,8 @@ void JobController::KeepNewestCheckpoints() {
     if (checkpoint.has_train_loss() && std::isfinite(checkpoint.train_loss())) {
       finite_step = checkpoint.step();
     }
-    if (checkpoint.has_validation_loss() &&
-        (best == nullptr || checkpoint.validation_loss() < best->validation_loss())) {
+    const std::optional<double> loss = LossOf(checkpoint, best_by);
+    if (loss.has_value() && (best == nullptr || *loss < *LossOf(*best, best_by))) {
       best = &checkpoint;
     }
   }
@@ -305,9 +330,13 @@ void JobController::OnNotice(int rank, const v1::RankNotice& notice) {
   if (notice.type() != kTrainerStuck) return;
   job_.live[rank].stuck = event.message();
   ExplainHang(rank);
+  CompareDumps();
 }
 
 void JobController::OnDump(int rank, const v1::CollectiveDump& dump) {
+  // Asked for by a caller: nothing is wrong with the job.
+  if (!job_.hang_reported && job_.record.phase() == records::EPOCH_PHASE_LIVE) return;
+  job_.live[rank].dump = dump;
   std::string text = "recent collectives:";
   const int first = std::max(0, dump.records_size() - 8);
   for (int i = first; i < dump.records_size(); ++i) {
@@ -320,6 +349,30 @@ void JobController::OnDump(int rank, const v1::CollectiveDump& dump) {
       ReportedEvent("COLLECTIVE_DUMP", v1::EVENT_SEVERITY_INFO, text.substr(0, kMaxEventChars));
   event.set_rank(rank);
   event.set_worker(status(rank).worker());
+  CompareDumps();
+}
+
+void JobController::CompareDumps() {
+  if (!job_.collectives_verdict.empty()) return;
+  std::map<int, v1::CollectiveDump> dumps;
+  std::map<int, std::string> silent;
+  for (int rank = 0; rank < job_.record.members_size(); ++rank) {
+    const LiveRank& live = job_.live[rank];
+    if (live.dump) {
+      dumps[rank] = *live.dump;
+    } else if (!live.stuck.empty()) {
+      silent[rank] = live.stuck;
+    } else {
+      return;
+    }
+  }
+  const CollectiveVerdict verdict = CompareCollectives(dumps, silent);
+  job_.collectives_verdict = verdict.message;
+  v1::JobEvent& event = ReportedEvent("COLLECTIVES_COMPARED", v1::EVENT_SEVERITY_WARNING,
+                                      verdict.message.substr(0, kMaxEventChars));
+  if (verdict.ranks.empty()) return;
+  event.set_rank(verdict.ranks.front());
+  event.set_worker(status(verdict.ranks.front()).worker());
 }
 
 void JobController::OnPulse(int rank, const v1::RankPulse& pulse) {
@@ -334,6 +387,7 @@ void JobController::OnPulse(int rank, const v1::RankPulse& pulse) {
     live.pulse = RankPulseView{pulse, now_.mono};
     live.pulse_outdated = false;
     live.pulse_bytes = std::move(bytes);
+    if (pulse.phase() == v1::PHASE_TOKENIZE) job_.tokenizing = now_.mono;
   }
   v1::RankStatus& of_rank = status(rank);
   if (pulse.step() > of_rank.step()) {

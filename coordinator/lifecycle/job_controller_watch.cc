@@ -113,6 +113,7 @@ void JobController::OnStoodStill(absl::Duration pause) {
   // What was heard between waking and noticing is not moved beyond now.
   const auto shift = [&](MonotonicTime& time) { time = std::min(time + pause, now_.mono); };
   shift(job_.placed);
+  shift(job_.tokenizing);
   job_.progressed = now_.mono;
   if (job_.first_finish) shift(*job_.first_finish);
   for (LiveRank& live : job_.live) {
@@ -128,7 +129,8 @@ void JobController::CheckJoinDeadline() {
   const absl::Duration timeout =
       absl::Seconds(limits.has_join_timeout_seconds() ? limits.join_timeout_seconds()
                                                       : kDefaultJoinTimeoutSeconds);
-  if (now_.mono - job_.placed < timeout) return;
+  // Making tokens takes as long as the text is long, and has a limit of its own.
+  if (now_.mono - std::max(job_.placed, job_.tokenizing) < timeout) return;
   std::vector<std::string> missing;
   int first = -1;
   for (const records::MemberRecord& absent : job_.record.members()) {
@@ -207,6 +209,14 @@ void JobController::CheckHanging() {
     v1::JobEvent& event = Event("HANG_SUSPECTED", v1::EVENT_SEVERITY_WARNING, message);
     event.set_rank(verdict.rank);
     event.set_worker(status(verdict.rank).worker());
+    // Where people look first. Scores of steps that were say nothing about now.
+    job().set_reason(message);
+    job_.stragglers.Reset(job_.record.members_size());
+    for (v1::RankStatus& of_rank : *job().mutable_ranks()) {
+      of_rank.clear_straggler_score();
+      of_rank.clear_collective_skew_seconds();
+    }
+    effects_.job_changed = true;
     for (int rank = 0; rank < job_.record.members_size(); ++rank) {
       Outgoing& out = effects_.at_once.emplace_back();
       out.worker = WorkerId(member(rank).worker());
@@ -222,7 +232,9 @@ void JobController::CheckHanging() {
   blame.cause.set_worker(status(verdict.rank).worker());
   blame.cause.set_collective(verdict.collective);
   const std::string& stuck = job_.live[verdict.rank].stuck;
-  blame.cause.set_message(absl::StrCat(message, stuck.empty() ? "" : "; ", stuck));
+  blame.cause.set_message(absl::StrCat(message, stuck.empty() ? "" : "; ", stuck,
+                                       job_.collectives_verdict.empty() ? "" : "; ",
+                                       job_.collectives_verdict));
   effects_.detection = verdict.pending;
   Fail(std::move(blame));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "coordinator/lifecycle/straggler.h"
 #include "coordinator/membership/hang_rule.h"
 #include "coordinator/rendezvous/rendezvous.h"
 #include "coordinator/store/job_store.h"
@@ -34,6 +35,8 @@ struct LiveRank {
   v1::StopMode stop_mode = v1::STOP_MODE_UNSPECIFIED;
   // Why its process cannot run, as its worker found when it was asked; empty: it can.
   std::string stuck;
+  // Its last collectives, told while the job hangs or its epoch ends.
+  std::optional<v1::CollectiveDump> dump;
   // Since when its worker's heartbeats have said that it runs nothing.
   std::optional<MonotonicTime> idle_since;
 };
@@ -50,18 +53,25 @@ struct JobRuntime {
   std::vector<LiveRank> live;
   RendezvousTable rendezvous;
   MonotonicTime placed;
+  // A rank of the epoch that forms was last seen making tokens of text, or waiting for them.
+  MonotonicTime tokenizing;
   MonotonicTime progressed;
   std::optional<MonotonicTime> first_finish;
   std::int64_t first_step = 0;
   bool hang_reported = false;
+  // What comparing the ranks' dumps said; empty: not all are there.
+  std::string collectives_verdict;
+  StragglerScores stragglers;
   bool linger_killed = false;
-  std::vector<v1::FamilyVerdict> families;
 
   // A failure whose recovery is being timed.
   std::optional<MonotonicTime> failed_at;
   bool progress_dirty = false;
   MonotonicTime progress_published;
   MonotonicTime progress_stored;
+
+  // Of a task: the state that its array has counted.
+  v1::JobState counted_state = v1::JOB_STATE_UNSPECIFIED;
 
   [[nodiscard]] const v1::Job& job() const { return record.job(); }
   [[nodiscard]] v1::Job& mutable_job() { return *record.mutable_job(); }

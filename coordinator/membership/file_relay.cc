@@ -8,8 +8,12 @@
 namespace fsdp::coordinator {
 namespace {
 
-absl::Status NoReader(const std::string& why) {
-  return WithInfo(absl::UnavailableError(why), "CHECKPOINT_UNREACHABLE");
+const char* KindOf(const v1::ReadFilePiece& piece) {
+  return piece.profile().empty() ? "CHECKPOINT" : "PROFILE";
+}
+
+absl::Status NoReader(const v1::ReadFilePiece& piece, const std::string& why) {
+  return WithInfo(absl::UnavailableError(why), absl::StrCat(KindOf(piece), "_UNREACHABLE"));
 }
 
 }  // namespace
@@ -25,7 +29,10 @@ void FileRelay::Ask(WorkerRegistry& workers, std::vector<WorkerId> candidates,
   piece.set_request(++last_request_);
   pending.piece = std::move(piece);
   pending.candidates = std::move(candidates);
-  pending.last = NoReader("no worker that can reach the checkpoint is connected");
+  pending.last =
+      NoReader(pending.piece, pending.piece.profile().empty()
+                                  ? "no worker that can reach the checkpoint is connected"
+                                  : "the worker that keeps the recording is not connected");
   pending.done = std::move(done);
   if (AskNext(workers, pending, now)) pending_.emplace(last_request_, std::move(pending));
 }
@@ -54,17 +61,18 @@ void FileRelay::OnPiece(WorkerRegistry& workers, const WorkerId& worker, const v
   Pending& pending = found->second;
   const auto code = static_cast<absl::StatusCode>(piece.code());
   if (code == absl::StatusCode::kNotFound) {
-    pending.last =
-        WithInfo(absl::NotFoundError(absl::StrCat(worker.value(), ": ", piece.message())),
-                 "CHECKPOINT_FILE_NOT_FOUND", {{"worker", worker.value()}});
+    pending.last = WithInfo(
+        absl::NotFoundError(absl::StrCat(worker.value(), ": ", piece.message())),
+        absl::StrCat(KindOf(pending.piece), "_FILE_NOT_FOUND"), {{"worker", worker.value()}});
     if (!AskNext(workers, pending, now)) pending_.erase(found);
     return;
   }
   const Done done = std::move(pending.done);
+  const std::string kind = KindOf(pending.piece);
   pending_.erase(found);
   if (code != absl::StatusCode::kOk) {
     return done(WithInfo(absl::Status(code, absl::StrCat(worker.value(), ": ", piece.message())),
-                         "CHECKPOINT_READ_FAILED", {{"worker", worker.value()}}));
+                         absl::StrCat(kind, "_READ_FAILED"), {{"worker", worker.value()}}));
   }
   v1::ReadCheckpointResponse response;
   response.set_data(piece.data());
@@ -79,9 +87,10 @@ void FileRelay::OnDisconnect(const WorkerId& worker) {
       ++entry;
       continue;
     }
-    const Done done = std::move(entry->second.done);
+    const Pending pending = std::move(entry->second);
     entry = pending_.erase(entry);
-    done(NoReader(absl::StrCat("worker ", worker.value(), " left while it read")));
+    pending.done(
+        NoReader(pending.piece, absl::StrCat("worker ", worker.value(), " left while it read")));
   }
 }
 
@@ -96,10 +105,11 @@ void FileRelay::Expire(MonotonicTime now) {
       continue;
     }
     const std::string worker = entry->second.worker.value();
-    const Done done = std::move(entry->second.done);
+    const Pending pending = std::move(entry->second);
     entry = pending_.erase(entry);
-    done(NoReader(absl::StrCat("worker ", worker, " did not read within ",
-                               absl::ToInt64Seconds(kPatience), " s: its disk may hang")));
+    pending.done(NoReader(pending.piece,
+                          absl::StrCat("worker ", worker, " did not read within ",
+                                       absl::ToInt64Seconds(kPatience), " s: its disk may hang")));
   }
 }
 

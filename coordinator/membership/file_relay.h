@@ -1,8 +1,8 @@
 #ifndef FSDPCTL_COORDINATOR_MEMBERSHIP_FILE_RELAY_H_
 #define FSDPCTL_COORDINATOR_MEMBERSHIP_FILE_RELAY_H_
 
-// Pieces of checkpoint files on their way from workers to callers. Memory is bounded by the number
-// of pieces that may be under way, each of at most kMaxPieceBytes.
+// Pieces of files, of checkpoints and profiles, on their way from workers to callers. Memory is
+// bounded by the number of pieces that may be under way, each of at most kMaxPieceBytes.
 //
 // Not thread-safe: under the coordinator's lock. Callbacks run in the calls below.
 

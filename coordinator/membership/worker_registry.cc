@@ -196,6 +196,7 @@ v1::Worker DescribeWorker(const WorkerEntry& entry) {
   *worker.mutable_device() = entry.record.device();
   worker.set_version(entry.version);
   worker.set_metrics_address(entry.metrics_address);
+  worker.set_rank_address(entry.rank_address);
   worker.set_unplaceable_reason(entry.unplaceable_reason);
   if (entry.foreign) {
     worker.set_unplaceable_reason(absl::StrCat("still runs rank ", entry.foreign->rank(), " of ",
@@ -210,6 +211,7 @@ v1::Worker DescribeWorker(const WorkerEntry& entry) {
   if (entry.connect_time != absl::Time()) {
     *worker.mutable_connect_time() = ToTimestamp(entry.connect_time);
     *worker.mutable_heartbeat_time() = ToTimestamp(entry.heartbeat_time);
+    worker.set_clock_offset_seconds(absl::ToDoubleSeconds(entry.clock_offset));
   }
   if (entry.liveness == Liveness::kLost) {
     worker.set_state(entry.record.left() ? v1::WORKER_STATE_LEFT : v1::WORKER_STATE_LOST);

@@ -1,6 +1,7 @@
 #include "coordinator/metrics/counters.h"
 
 #include "fsdp/v1/cluster_service.pb.h"
+#include "fsdp/v1/enrollment_service.pb.h"
 #include "fsdp/v1/job_service.pb.h"
 #include "fsdp/v1/worker_service.pb.h"
 #include "proto/support/metric_table.h"
@@ -110,9 +111,14 @@ void DeclareCounters(Counters& counters) {
   for (const char* code : {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}) {
     counters.Declare("fsdp_admission_refused_total", code);
   }
+  // The usual ones; the others come with the first of them.
+  for (const char* reason : {"token_missing", "token_unknown", "credential_expired",
+                             "role_insufficient", "queue_forbidden", "not_owner", "rate_limited"}) {
+    counters.Declare("fsdp_rpc_denied_total", reason);
+  }
   for (const auto* file :
        {v1::CreateJobRequest::descriptor()->file(), v1::ListWorkersRequest::descriptor()->file(),
-        v1::ConnectRequest::descriptor()->file()}) {
+        v1::ConnectRequest::descriptor()->file(), v1::EnrollWorkerRequest::descriptor()->file()}) {
     DeclareMethods(counters, *file);
   }
 }

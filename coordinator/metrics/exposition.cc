@@ -1,11 +1,9 @@
 #include "coordinator/metrics/exposition.h"
 
-#include <exception>
-#include <utility>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/version.h"
-#include "prometheus/exposer.h"
 #include "proto/support/metric_family.h"
 #include "proto/support/metric_table.h"
 
@@ -25,6 +23,59 @@ void AddByState(const char* name, const std::map<State, std::int64_t>& counts,
   }
 }
 
+void AddProgress(const CoordinatorStats::UnfinishedJob& job, MetricFamilies* families) {
+  if (job.state == v1::JOB_STATE_RUNNING) {
+    families->Add("fsdp_job_step", {job.id}, static_cast<double>(job.step));
+  }
+  if (job.checkpoint_step) {
+    families->Add("fsdp_checkpoint_step", {job.id}, static_cast<double>(*job.checkpoint_step));
+    families->Add("fsdp_checkpoint_interval_steps", {job.id},
+                  static_cast<double>(job.checkpoint_interval_steps));
+  }
+  for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    if (job.ranks[rank].straggler_score <= 0) continue;
+    const std::string label = std::to_string(rank);
+    families->Add("fsdp_straggler_score_ratio", {job.id, label}, job.ranks[rank].straggler_score);
+    families->Add("fsdp_collective_skew_seconds", {job.id, label},
+                  job.ranks[rank].collective_skew_seconds);
+  }
+}
+
+const char* DeviceLabel(v1::DeviceType device) {
+  return device == v1::DEVICE_TYPE_CUDA ? "cuda" : "cpu";
+}
+
+// Of the queues that are configured: any other name is a user's, and as many as there are names.
+void AddQueues(const std::vector<v1::Queue>& queues, MetricFamilies* families) {
+  const auto each = [&](const char* name, auto&& value) {
+    for (const v1::Queue& queue : queues) {
+      if (!queue.configured()) continue;
+      for (const v1::QueueUsage& usage : queue.usage()) {
+        const std::optional<double> number = value(usage);
+        if (number)
+          families->Add(name, {queue.spec().name(), DeviceLabel(usage.device())}, *number);
+      }
+    }
+  };
+  using Usage = const v1::QueueUsage&;
+  each("fsdp_queue_quota_devices",
+       [](Usage usage) { return std::optional<double>(usage.quota()); });
+  each("fsdp_queue_max_devices", [](Usage usage) {
+    return usage.has_max() ? std::optional<double>(usage.max()) : std::nullopt;
+  });
+  each("fsdp_queue_used_devices", [](Usage usage) { return std::optional<double>(usage.used()); });
+  each("fsdp_queue_borrowed_devices",
+       [](Usage usage) { return std::optional<double>(usage.borrowed()); });
+  each("fsdp_queue_waiting_devices",
+       [](Usage usage) { return std::optional<double>(usage.waiting()); });
+  each("fsdp_queue_share_ratio", [](Usage usage) { return std::optional<double>(usage.share()); });
+}
+
+void AddMaintenance(v1::MaintenanceMode mode, MetricFamilies* families) {
+  families->Add("fsdp_maintenance", {"hold"}, mode == v1::MAINTENANCE_MODE_HOLD ? 1 : 0);
+  families->Add("fsdp_maintenance", {"closed"}, mode == v1::MAINTENANCE_MODE_CLOSED ? 1 : 0);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> CoordinatorCollectable::Collect() const {
@@ -41,40 +92,22 @@ std::vector<prometheus::MetricFamily> CoordinatorCollectable::Collect() const {
   for (const auto& job : stats.unfinished) {
     families.Add("fsdp_job_epoch", {job.id}, static_cast<double>(job.epoch));
   }
+  for (const auto& job : stats.unfinished) AddProgress(job, &families);
   AddByState("fsdp_attempts", stats.attempts, "ATTEMPT_STATE_", &families);
   for (const auto& [key, count] : stats.queue) {
     families.Add("fsdp_queue_depth", {key.first, key.second}, static_cast<double>(count));
   }
+  AddQueues(stats.queues, &families);
+  AddMaintenance(stats.maintenance, &families);
   AddByState("fsdp_workers", stats.workers, "WORKER_STATE_", &families);
   for (const auto& [worker, age] : stats.heartbeat_age_seconds) {
     families.Add("fsdp_worker_heartbeat_age_seconds", {worker}, age);
   }
   counters_.AddTo(&families);
+  transport_.AddTo(&families);
   families.Add("fsdp_build_info", {kVersion}, 1);
   families.Add("fsdp_start_timestamp_seconds", {}, stats.start_timestamp_seconds);
   return families.Take();
-}
-
-MetricsEndpoint::MetricsEndpoint() = default;
-MetricsEndpoint::~MetricsEndpoint() = default;
-
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    const std::string& address, std::shared_ptr<prometheus::Collectable> collectable) {
-  auto endpoint = std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint());
-  endpoint->collectable_ = std::move(collectable);
-  // prometheus-cpp throws when it cannot bind.
-  try {
-    endpoint->exposer_ = std::make_unique<prometheus::Exposer>(address, 1);
-    endpoint->exposer_->RegisterCollectable(endpoint->collectable_);
-    endpoint->port_ = endpoint->exposer_->GetListeningPorts().front();
-  } catch (const std::exception&) {
-    // What the library says names neither the address nor the cause.
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics at ", address,
-                     ": the port is taken or the address is not this machine's; give "
-                     "--metrics-listen a free address, or port 0"));
-  }
-  return endpoint;
 }
 
 }  // namespace fsdp::coordinator

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "coordinator/coordinator.h"
+#include "coordinator/rpc/gate.h"
 #include "fsdp/v1/cluster_service.grpc.pb.h"
 
 namespace fsdp::coordinator {
@@ -14,8 +15,8 @@ namespace fsdp::coordinator {
 class ClusterServiceImpl : public v1::ClusterService::CallbackService {
  public:
   // Both outlive the service.
-  ClusterServiceImpl(Coordinator& coordinator, Counters& counters)
-      : coordinator_(coordinator), counters_(counters) {}
+  ClusterServiceImpl(Coordinator& coordinator, Gate& gate)
+      : coordinator_(coordinator), gate_(gate) {}
 
   // Known once the endpoint is bound; before the service serves.
   void SetMetricsAddress(std::string address) { metrics_address_ = std::move(address); }
@@ -33,12 +34,16 @@ class ClusterServiceImpl : public v1::ClusterService::CallbackService {
                         v1::UncordonWorkerResponse* response) override;
   Unary* GetCluster(Context* context, const v1::GetClusterRequest* request,
                     v1::GetClusterResponse* response) override;
+  Unary* ListQueues(Context* context, const v1::ListQueuesRequest* request,
+                    v1::ListQueuesResponse* response) override;
+  Unary* GetQueue(Context* context, const v1::GetQueueRequest* request,
+                  v1::GetQueueResponse* response) override;
+  Unary* SetMaintenance(Context* context, const v1::SetMaintenanceRequest* request,
+                        v1::SetMaintenanceResponse* response) override;
 
  private:
-  void Finish(Unary* reactor, const char* method, const absl::Status& status);
-
   Coordinator& coordinator_;
-  Counters& counters_;
+  Gate& gate_;
   std::string metrics_address_;
 };
 

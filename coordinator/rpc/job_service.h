@@ -1,11 +1,13 @@
 #ifndef FSDPCTL_COORDINATOR_RPC_JOB_SERVICE_H_
 #define FSDPCTL_COORDINATOR_RPC_JOB_SERVICE_H_
 
-// JobService on the wire: decode, check, call, encode.
+// JobService on the wire: let in (gate.h), decode, call, encode.
 
 #include <atomic>
+#include <memory>
 
 #include "coordinator/coordinator.h"
+#include "coordinator/rpc/gate.h"
 #include "coordinator/rpc/job_streams.h"
 #include "coordinator/rpc/stream_pump.h"
 #include "fsdp/v1/job_service.grpc.pb.h"
@@ -15,9 +17,9 @@ namespace fsdp::coordinator {
 class JobServiceImpl : public v1::JobService::CallbackService {
  public:
   // All outlive the service.
-  JobServiceImpl(Coordinator& coordinator, StreamPump& pump, Counters& counters,
+  JobServiceImpl(Coordinator& coordinator, StreamPump& pump, Gate& gate,
                  const std::atomic<bool>& draining)
-      : coordinator_(coordinator), pump_(pump), counters_(counters), draining_(draining) {}
+      : coordinator_(coordinator), pump_(pump), gate_(gate), draining_(draining) {}
 
   using Context = grpc::CallbackServerContext;
   using Unary = grpc::ServerUnaryReactor;
@@ -44,6 +46,14 @@ class JobServiceImpl : public v1::JobService::CallbackService {
                          v1::ListCheckpointsResponse* response) override;
   Unary* ReadCheckpoint(Context* context, const v1::ReadCheckpointRequest* request,
                         v1::ReadCheckpointResponse* response) override;
+  Unary* ProfileJob(Context* context, const v1::ProfileJobRequest* request,
+                    v1::ProfileJobResponse* response) override;
+  Unary* GetProfile(Context* context, const v1::GetProfileRequest* request,
+                    v1::GetProfileResponse* response) override;
+  Unary* ReadProfile(Context* context, const v1::ReadProfileRequest* request,
+                     v1::ReadProfileResponse* response) override;
+  Unary* DumpCollectives(Context* context, const v1::DumpCollectivesRequest* request,
+                         v1::DumpCollectivesResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
       Context* context, const v1::WatchJobRequest* request) override;
   grpc::ServerWriteReactor<v1::StreamEventsResponse>* StreamEvents(
@@ -54,16 +64,14 @@ class JobServiceImpl : public v1::JobService::CallbackService {
       Context* context, const v1::StreamMetricsRequest* request) override;
 
  private:
-  StreamContext Stream(const char* method);
-  void Finish(Unary* reactor, const char* method, const absl::Status& status);
-  // Checks the name, then runs `verb`, whose callback fills `response` and finishes.
+  StreamContext Stream(std::shared_ptr<AdmittedCall> call);
+  // Runs `verb`, whose callback fills `response` and finishes.
   template <typename Request, typename Response, typename Verb>
-  Unary* RunVerb(Context* context, const char* method, const Request& request, Response* response,
-                 Verb verb);
+  Unary* RunVerb(Context* context, const Request& request, Response* response, Verb verb);
 
   Coordinator& coordinator_;
   StreamPump& pump_;
-  Counters& counters_;
+  Gate& gate_;
   const std::atomic<bool>& draining_;
 };
 

@@ -24,7 +24,7 @@ template <typename Response>
 class JobStream : public PullStream<Response> {
  public:
   JobStream(const StreamContext& context, JobId job)
-      : PullStream<Response>(*context.pump, *context.draining, context.on_end),
+      : PullStream<Response>(*context.pump, *context.draining, context.recheck, context.on_end),
         directory_(*context.directory),
         store_(*context.store),
         job_(std::move(job)) {}

@@ -19,6 +19,8 @@ struct StreamContext {
   JobStore* store = nullptr;
   StreamPump* pump = nullptr;
   const std::atomic<bool>* draining = nullptr;
+  // Before each message: may the reader still have it? Its error ends the stream.
+  std::function<absl::Status()> recheck;
   // Told the end of a stream, for metrics.
   std::function<void(const absl::Status&)> on_end;
 };

@@ -2,7 +2,7 @@
 #define FSDPCTL_COORDINATOR_RPC_SERVER_H_
 
 // The whole coordinator as a process part: store, core, ticker, gRPC server with health and
-// reflection, metrics endpoint. Used by main() and by tests.
+// reflection, metrics endpoint, status page. Used by main() and by tests.
 
 #include <functional>
 #include <memory>
@@ -20,7 +20,8 @@ class Server {
  public:
   // Opens the store, loads it and serves. `admission` null: the specification's. `on_fatal` is
   // called when the process cannot go on.
-  //   INVALID_ARGUMENT, FAILED_PRECONDITION  as ValidateOptions and SqliteStore::Open
+  //   INVALID_ARGUMENT, FAILED_PRECONDITION  as ValidateOptions, AccessControl::Open and
+  //                                          SqliteStore::Open
   //   UNAVAILABLE  an address cannot be bound
   //   DATA_LOSS    the store is corrupt
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
@@ -35,15 +36,28 @@ class Server {
   // with it for a second first. Ranks go on. Idempotent.
   virtual void Drain() = 0;
 
+  // SIGHUP: the access file and the queues' file are read again, the audit log opened anew. Any
+  // thread.
+  virtual void Reload() = 0;
+
   [[nodiscard]] virtual int port() const = 0;
   // 0: no endpoint.
   [[nodiscard]] virtual int metrics_port() const = 0;
+  // 0: no status page.
+  [[nodiscard]] virtual int web_port() const = 0;
   virtual Coordinator& coordinator() = 0;
   virtual Counters& counters() = 0;
 };
 
-// {"grpc":7070,"metrics":9464,"pid":123}, written beside and renamed.
-absl::Status WritePortFile(const std::string& path, int grpc_port, int metrics_port);
+// 0: not served.
+struct ServedPorts {
+  int grpc = 0;
+  int metrics = 0;
+  int web = 0;
+};
+
+// {"grpc":7070,"metrics":9464,"web":7080,"pid":123}, written beside and renamed.
+absl::Status WritePortFile(const std::string& path, const ServedPorts& ports);
 
 }  // namespace fsdp::coordinator
 

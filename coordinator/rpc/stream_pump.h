@@ -57,8 +57,12 @@ class PullStream : public grpc::ServerWriteReactor<Response>,
  public:
   using OnEnd = std::function<void(const absl::Status&)>;
 
-  PullStream(StreamPump& pump, const std::atomic<bool>& draining, OnEnd on_end)
-      : pump_(pump), draining_(draining), on_end_(std::move(on_end)) {}
+  PullStream(StreamPump& pump, const std::atomic<bool>& draining,
+             std::function<absl::Status()> recheck, OnEnd on_end)
+      : pump_(pump),
+        draining_(draining),
+        recheck_(std::move(recheck)),
+        on_end_(std::move(on_end)) {}
 
   // Subscribes, then reads for the first time. Call once, on a shared pointer.
   void Begin(JobDirectory& directory, const JobId& job) {
@@ -124,7 +128,8 @@ class PullStream : public grpc::ServerWriteReactor<Response>,
       if (Cancelled())
         return End(WithInfo(absl::CancelledError("cancelled by the reader"), "STREAM_CANCELLED"));
       if (draining_) return End(Draining());
-      absl::Status status;
+      absl::Status status = recheck_();
+      if (!status.ok()) return End(status);
       response_.Clear();
       switch (Next(&response_, &status)) {
         case PullStep::kMessage:
@@ -164,6 +169,7 @@ class PullStream : public grpc::ServerWriteReactor<Response>,
 
   StreamPump& pump_;
   const std::atomic<bool>& draining_;
+  const std::function<absl::Status()> recheck_;
   const OnEnd on_end_;
   std::shared_ptr<PullStream> self_;
   std::shared_ptr<JobDirectory::Subscription> subscription_;

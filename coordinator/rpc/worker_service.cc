@@ -1,16 +1,21 @@
 #include "coordinator/rpc/worker_service.h"
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/errors/api_error.h"
 #include "coordinator/rpc/caller.h"
 #include "coordinator/rpc/status_codec.h"
+#include "coordinator/security/worker_identity.h"
 #include "proto/support/log.h"
+#include "proto/support/status.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -96,13 +101,56 @@ class StreamSink : public WorkerSink {
   std::optional<absl::Status> closing_;
 };
 
+}  // namespace
+
+// Thread-safe.
+class UngreetedStreams {
+ public:
+  std::uint64_t Add(std::weak_ptr<WorkerSink> sink, MonotonicTime now) {
+    const std::lock_guard lock(mutex_);
+    streams_.emplace(++last_, Entry{std::move(sink), now});
+    return last_;
+  }
+  void Remove(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    streams_.erase(number);
+  }
+  // Removes and returns those that were added before `time`.
+  std::vector<std::shared_ptr<WorkerSink>> TakeBefore(MonotonicTime time) {
+    std::vector<std::shared_ptr<WorkerSink>> taken;
+    const std::lock_guard lock(mutex_);
+    // In the order of their coming.
+    while (!streams_.empty() && streams_.begin()->second.added < time) {
+      if (auto sink = streams_.begin()->second.sink.lock()) taken.push_back(std::move(sink));
+      streams_.erase(streams_.begin());
+    }
+    return taken;
+  }
+
+ private:
+  struct Entry {
+    std::weak_ptr<WorkerSink> sink;
+    MonotonicTime added;
+  };
+  std::mutex mutex_;
+  std::uint64_t last_ = 0;
+  std::map<std::uint64_t, Entry> streams_;
+};
+
+namespace {
+
 class WorkerStream : public Reactor {
  public:
-  WorkerStream(Coordinator& coordinator, Counters& counters, CallerIdentity caller)
+  // `uris`: of its certificate, if it has shown one.
+  WorkerStream(Coordinator& coordinator, std::shared_ptr<AdmittedCall> call,
+               std::optional<std::vector<std::string>> uris,
+               std::shared_ptr<UngreetedStreams> ungreeted, MonotonicTime now)
       : coordinator_(coordinator),
-        counters_(counters),
-        caller_(std::move(caller)),
-        sink_(std::make_shared<StreamSink>(this)) {
+        call_(std::move(call)),
+        uris_(std::move(uris)),
+        ungreeted_(std::move(ungreeted)),
+        sink_(std::make_shared<StreamSink>(this)),
+        number_(ungreeted_->Add(sink_, now)) {
     sink_->ReadNext(&request_);
   }
 
@@ -112,7 +160,8 @@ class WorkerStream : public Reactor {
       sink_->Close(absl::OkStatus());
       return;
     }
-    absl::Status status = session_ ? coordinator_.OnMessage(*session_, request_) : Greet();
+    absl::Status status = call_->Recheck();
+    if (status.ok()) status = session_ ? coordinator_.OnMessage(*session_, request_) : Greet();
     if (!status.ok()) return sink_->Close(std::move(status));
     sink_->ReadNext(&request_);
   }
@@ -121,7 +170,8 @@ class WorkerStream : public Reactor {
 
   void OnDone() override {
     Disconnect();
-    counters_.Add("fsdp_rpc_total", "WorkerService.Connect", CodeName(sink_->Detach().code()));
+    ungreeted_->Remove(number_);
+    call_->Done(sink_->Detach());
     delete this;
   }
 
@@ -132,14 +182,22 @@ class WorkerStream : public Reactor {
           absl::FailedPreconditionError("the first message of a worker must be its hello"),
           "HELLO_MISSING");
     }
-    absl::StatusOr<Coordinator::Session> session = coordinator_.OnHello(request_.hello(), sink_);
+    absl::StatusOr<Coordinator::Session> session = Admit();
     if (!session.ok()) {
-      LOG_WARNING("worker '%s' at %s refused: %s", request_.hello().worker(), caller_.peer,
+      LOG_WARNING("worker '%s' at %s refused: %s", request_.hello().worker(), call_->caller().peer,
                   session.status().ToString());
       return session.status();
     }
     session_ = *session;
+    // From here on its heartbeats say that it is alive.
+    ungreeted_->Remove(number_);
+    call_->LeaveStreams();
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<Coordinator::Session> Admit() {
+    if (uris_) RETURN_IF_ERROR(CheckWorkerIdentity(*uris_, request_.hello().worker()));
+    return coordinator_.OnHello(request_.hello(), sink_);
   }
 
   void Disconnect() {
@@ -149,9 +207,11 @@ class WorkerStream : public Reactor {
   }
 
   Coordinator& coordinator_;
-  Counters& counters_;
-  const CallerIdentity caller_;
+  const std::shared_ptr<AdmittedCall> call_;
+  const std::optional<std::vector<std::string>> uris_;
+  const std::shared_ptr<UngreetedStreams> ungreeted_;
   const std::shared_ptr<StreamSink> sink_;
+  const std::uint64_t number_;
   v1::ConnectRequest request_;
   std::optional<Coordinator::Session> session_;
   bool disconnected_ = false;
@@ -159,9 +219,29 @@ class WorkerStream : public Reactor {
 
 }  // namespace
 
+WorkerServiceImpl::WorkerServiceImpl(Coordinator& coordinator, Gate& gate, const Clock& clock)
+    : coordinator_(coordinator),
+      gate_(gate),
+      clock_(clock),
+      ungreeted_(std::make_shared<UngreetedStreams>()) {}
+
+WorkerServiceImpl::~WorkerServiceImpl() = default;
+
+void WorkerServiceImpl::CloseSilent(absl::Duration timeout) {
+  for (const auto& sink : ungreeted_->TakeBefore(clock_.Now() - timeout)) {
+    sink->Close(WithInfo(absl::DeadlineExceededError(absl::StrCat("a worker must say hello within ",
+                                                                  absl::FormatDuration(timeout),
+                                                                  " of opening its stream")),
+                         "HELLO_MISSING"));
+  }
+}
+
 grpc::ServerBidiReactor<v1::ConnectRequest, v1::ConnectResponse>* WorkerServiceImpl::Connect(
     grpc::CallbackServerContext* context) {
-  return new WorkerStream(coordinator_, counters_, CallerOf(*context));
+  auto call = gate_.Enter(*context, v1::ConnectRequest::default_instance());
+  if (!call.ok()) return new Gate::Refused<Reactor>(call.status());
+  return new WorkerStream(coordinator_, *std::move(call), CertificateUris(*context), ungreeted_,
+                          clock_.Now());
 }
 
 }  // namespace fsdp::coordinator

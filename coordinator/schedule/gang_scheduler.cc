@@ -195,18 +195,8 @@ void Hold(ClusterView& view, const Placement& placement, const std::string& job)
   }
 }
 
-// What a recovering job would get if its own workers were released.
-PlacementDecision PlaceWithOwn(const QueuedDemand& item, ClusterView view) {
-  const std::string job = absl::StrCat("jobs/", item.entry.job.value());
-  for (WorkerView& worker : view.workers) {
-    if (worker.held_by == job) worker.held_by.clear();
-  }
-  return PlaceGang(item.demand, view);
-}
-
 std::string BehindReason(const Demand& demand, const std::string& who) {
-  return absl::StrCat("needs ", demand.world_size(), " ", DeviceWord(demand.device),
-                      demand.world_size() == 1 ? " worker, which is" : " workers, which are",
+  return absl::StrCat(NeedsText(demand), demand.world_size() == 1 ? ", which is" : ", which are",
                       " free, but waits behind ", who);
 }
 
@@ -222,6 +212,37 @@ Demand DemandOf(const v1::ResourceSpec& resources) {
   return demand;
 }
 
+const char* LabelOf(WaitKind kind) {
+  switch (kind) {
+    case WaitKind::kBeyondCapacity:
+      return "beyond_capacity";
+    case WaitKind::kBehindOthers:
+      return "behind_others";
+    case WaitKind::kQuota:
+      return "quota";
+    case WaitKind::kYielding:
+      return "yielding";
+    case WaitKind::kUnknownQueue:
+      return "unknown_queue";
+    case WaitKind::kDevices:
+      break;
+  }
+  return "insufficient_devices";
+}
+
+std::string NeedsText(const Demand& demand) {
+  return absl::StrCat("needs ", demand.world_size(), " ", DeviceWord(demand.device),
+                      demand.world_size() == 1 ? " worker" : " workers");
+}
+
+PlacementDecision PlaceWithOwn(const QueuedDemand& item, ClusterView view) {
+  const std::string job = absl::StrCat("jobs/", item.entry.job.value());
+  for (WorkerView& worker : view.workers) {
+    if (worker.held_by == job) worker.held_by.clear();
+  }
+  return PlaceGang(item.demand, view);
+}
+
 PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view) {
   PlacementDecision decision;
   const Hosts free = ByHost(demand, view, /*free_only=*/true);
@@ -234,6 +255,7 @@ PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view) {
     return decision;
   }
   decision.beyond_capacity = !Fits(demand, ByHost(demand, view, /*free_only=*/false));
+  if (decision.beyond_capacity) decision.kind = WaitKind::kBeyondCapacity;
   decision.reason = WaitReason(demand, view, decision.beyond_capacity);
   return decision;
 }
@@ -257,6 +279,7 @@ std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, Cluste
     if (blocker != blocked_by.end()) {
       if (decision.placement) decision.reason = BehindReason(item.demand, blocker->second);
       decision.behind = true;
+      if (!decision.beyond_capacity) decision.kind = WaitKind::kBehindOthers;
       decision.placement.reset();
       continue;
     }
@@ -276,6 +299,7 @@ std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, Cluste
     if (reserver != reserved_for.end() && PlaceGang(item.demand, unreserved).placement) {
       decision.reason = BehindReason(item.demand, reserver->second);
       decision.behind = true;
+      decision.kind = WaitKind::kBehindOthers;
     }
   }
   return decisions;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "coordinator/queue/job_queue.h"
 #include "fsdp/v1/job.pb.h"
 #include "proto/support/ids.h"
@@ -50,6 +51,20 @@ Demand DemandOf(const v1::ResourceSpec& resources);
 // (numbers in names by value), devices by index.
 using Placement = std::vector<WorkerId>;
 
+// What a job waits for.
+enum class WaitKind {
+  kDevices,
+  // The cluster as a whole, or its queue's max, is too small for it.
+  kBeyondCapacity,
+  kBehindOthers,
+  // Its queue holds as much as it may.
+  kQuota,
+  // Jobs that are being stopped: it is next.
+  kYielding,
+  // Its queue is not configured.
+  kUnknownQueue,
+};
+
 struct PlacementDecision {
   // Empty: not now.
   std::optional<Placement> placement;
@@ -59,7 +74,12 @@ struct PlacementDecision {
   bool beyond_capacity = false;
   // There would be room, were it its turn.
   bool behind = false;
+  // Without a placement.
+  WaitKind kind = WaitKind::kDevices;
 };
+
+// "insufficient_devices", ...: the metric's label.
+const char* LabelOf(WaitKind kind);
 
 PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view);
 
@@ -74,7 +94,15 @@ struct QueuedDemand {
   // It comes back, but cannot be placed yet: its epoch is still being torn down, or it waits out
   // its backoff. Keeps its place in the queue.
   bool recovering = false;
+  // Since it came into the queue.
+  absl::Duration waited = absl::ZeroDuration();
 };
+
+// What a recovering job would get if its own workers were released.
+PlacementDecision PlaceWithOwn(const QueuedDemand& item, ClusterView view);
+
+// "needs 2 cuda workers".
+std::string NeedsText(const Demand& demand);
 
 // Walks the queue in order and places what fits, taking the workers out of the view as it goes. A
 // job that has to wait holds back later jobs of the same device type, so that a large gang is not

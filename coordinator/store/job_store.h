@@ -58,6 +58,11 @@ struct StoreBatch {
   std::vector<JobItem<v1::LogEntry>> logs;
   std::vector<JobItem<v1::StepMetrics>> metrics;
   std::vector<RendezvousItem> rendezvous;
+  // Replaces the one record of the cluster.
+  std::optional<records::ClusterRecord> cluster;
+  // New or replaced, by id.
+  std::vector<records::JoinTokenRecord> join_tokens;
+  std::vector<std::string> deleted_join_tokens;
   // Rendezvous values of these jobs are dropped (their epoch is over). Applied before `rendezvous`.
   std::vector<JobId> cleared_rendezvous;
 };
@@ -75,6 +80,7 @@ struct StoreContents {
   std::vector<StoredJob> jobs;
   std::vector<records::WorkerRecord> workers;
   std::vector<RendezvousItem> rendezvous;
+  records::ClusterRecord cluster;
 };
 
 struct LogQuery {
@@ -124,6 +130,8 @@ class JobStore {
                                                    std::int64_t num_lines) = 0;
   // Newest first.
   virtual absl::StatusOr<std::vector<v1::CheckpointInfo>> ReadCheckpoints(const JobId& job) = 0;
+  // By id.
+  virtual absl::StatusOr<std::vector<records::JoinTokenRecord>> ReadJoinTokens() = 0;
 };
 
 }  // namespace fsdp::coordinator

@@ -40,6 +40,7 @@ absl::StatusOr<StoreContents> MemoryStore::Load() {
   std::sort(contents.jobs.begin(), contents.jobs.end(),
             [](const auto& a, const auto& b) { return a.record.position() < b.record.position(); });
   for (const auto& [id, worker] : workers_) contents.workers.push_back(worker);
+  contents.cluster = cluster_;
   return contents;
 }
 
@@ -66,6 +67,9 @@ void MemoryStore::Apply(StoreBatch& batch) {
   }
   for (const WorkerId& id : batch.deleted_workers) workers_.erase(id.value());
   for (auto& worker : batch.workers) workers_[worker.id()] = std::move(worker);
+  if (batch.cluster) cluster_ = std::move(*batch.cluster);
+  for (const std::string& id : batch.deleted_join_tokens) join_tokens_.erase(id);
+  for (auto& token : batch.join_tokens) join_tokens_[token.id()] = std::move(token);
   for (auto& item : batch.logs) {
     jobs_[item.job].logs[item.record.offset()] = std::move(item.record);
   }
@@ -119,6 +123,13 @@ absl::StatusOr<std::vector<v1::CheckpointInfo>> MemoryStore::ReadCheckpoints(con
   const auto& rows = jobs_[job].checkpoints;
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) result.push_back(row->second);
   return result;
+}
+
+absl::StatusOr<std::vector<records::JoinTokenRecord>> MemoryStore::ReadJoinTokens() {
+  const std::lock_guard lock(mutex_);
+  std::vector<records::JoinTokenRecord> tokens;
+  for (const auto& [id, token] : join_tokens_) tokens.push_back(token);
+  return tokens;
 }
 
 }  // namespace fsdp::coordinator

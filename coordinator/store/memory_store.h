@@ -26,6 +26,7 @@ class MemoryStore : public JobStore {
   absl::StatusOr<LogPage> ReadLogs(const LogQuery& query) override;
   absl::StatusOr<std::int64_t> FindLogTail(const LogQuery& query, std::int64_t num_lines) override;
   absl::StatusOr<std::vector<v1::CheckpointInfo>> ReadCheckpoints(const JobId& job) override;
+  absl::StatusOr<std::vector<records::JoinTokenRecord>> ReadJoinTokens() override;
 
  private:
   struct JobData {
@@ -43,6 +44,8 @@ class MemoryStore : public JobStore {
   std::mutex mutex_;
   std::map<JobId, JobData> jobs_;
   std::map<std::string, records::WorkerRecord> workers_;
+  records::ClusterRecord cluster_;
+  std::map<std::string, records::JoinTokenRecord> join_tokens_;
 };
 
 }  // namespace fsdp::coordinator

@@ -54,6 +54,14 @@ CREATE TABLE rendezvous (
   PRIMARY KEY (job, epoch, name)) STRICT, WITHOUT ROWID;
 )sql";
 
+// Tables that came later and that earlier programs can do without: made where they are missing, and
+// no new version, so that an earlier coordinator can still be put back.
+constexpr char kLaterTables[] = R"sql(
+CREATE TABLE IF NOT EXISTS cluster (id INTEGER PRIMARY KEY CHECK (id = 1), record BLOB NOT NULL)
+  STRICT;
+CREATE TABLE IF NOT EXISTS join_tokens (id TEXT PRIMARY KEY NOT NULL, record BLOB NOT NULL) STRICT;
+)sql";
+
 }  // namespace
 
 // An exclusive flock that lives as long as the store; the file holds the pid for the error message.
@@ -87,7 +95,8 @@ class SqliteStore::LockFile {
 
 struct SqliteStore::Statements {
   SqliteStatement put_job, put_request, put_attempt, put_event, put_checkpoint, drop_checkpoint,
-      put_worker, drop_worker, put_log, put_metric, clear_rendezvous, put_rendezvous;
+      put_worker, drop_worker, put_cluster, put_join_token, drop_join_token, put_log, put_metric,
+      clear_rendezvous, put_rendezvous;
   std::vector<SqliteStatement> delete_job;
 
   absl::Status Prepare(SqliteConnection& db) {
@@ -103,6 +112,9 @@ struct SqliteStore::Statements {
         {&drop_checkpoint, "DELETE FROM checkpoints WHERE job=? AND step=?"},
         {&put_worker, "INSERT OR REPLACE INTO workers(id, record) VALUES (?,?)"},
         {&drop_worker, "DELETE FROM workers WHERE id=?"},
+        {&put_cluster, "INSERT OR REPLACE INTO cluster(id, record) VALUES (1,?)"},
+        {&put_join_token, "INSERT OR REPLACE INTO join_tokens(id, record) VALUES (?,?)"},
+        {&drop_join_token, "DELETE FROM join_tokens WHERE id=?"},
         {&put_log,
          "INSERT OR REPLACE INTO logs(job, position, rank, attempt, record) VALUES (?,?,?,?,?)"},
         {&put_metric, "INSERT OR REPLACE INTO metrics(job, position, record) VALUES (?,?,?)"},
@@ -191,6 +203,7 @@ absl::Status SqliteStore::OpenDatabase() {
   // The database holds job specs and logs: its owner's business alone.
   chmod(path.c_str(), 0600);
   RETURN_IF_ERROR(PrepareSchema());
+  RETURN_IF_ERROR(writer_.Execute(kLaterTables));
   statements_ = std::make_unique<Statements>();
   RETURN_IF_ERROR(statements_->Prepare(writer_));
   ASSIGN_OR_RETURN(reader_, SqliteConnection::Open(path, /*read_only=*/true));
@@ -351,6 +364,16 @@ absl::Status SqliteStore::ApplyJobs(const StoreBatch& batch) {
   for (const records::WorkerRecord& worker : batch.workers) {
     RETURN_IF_ERROR(
         s.put_worker.Bind(1, worker.id()).BindBlob(2, worker.SerializeAsString()).Run());
+  }
+  if (batch.cluster) {
+    RETURN_IF_ERROR(s.put_cluster.BindBlob(1, batch.cluster->SerializeAsString()).Run());
+  }
+  for (const std::string& id : batch.deleted_join_tokens) {
+    RETURN_IF_ERROR(s.drop_join_token.Bind(1, id).Run());
+  }
+  for (const records::JoinTokenRecord& token : batch.join_tokens) {
+    RETURN_IF_ERROR(
+        s.put_join_token.Bind(1, token.id()).BindBlob(2, token.SerializeAsString()).Run());
   }
   return absl::OkStatus();
 }

@@ -48,6 +48,7 @@ class SqliteStore : public JobStore {
   absl::StatusOr<LogPage> ReadLogs(const LogQuery& query) override;
   absl::StatusOr<std::int64_t> FindLogTail(const LogQuery& query, std::int64_t num_lines) override;
   absl::StatusOr<std::vector<v1::CheckpointInfo>> ReadCheckpoints(const JobId& job) override;
+  absl::StatusOr<std::vector<records::JoinTokenRecord>> ReadJoinTokens() override;
 
  private:
   struct Pending {

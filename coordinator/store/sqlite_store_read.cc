@@ -60,6 +60,12 @@ absl::StatusOr<StoreContents> SqliteStore::Load() {
     ASSIGN_OR_RETURN(contents.workers.emplace_back(),
                      Parse<records::WorkerRecord>(workers.Blob(1), "worker " + workers.Text(0)));
   }
+  ASSIGN_OR_RETURN(auto cluster, reader_.Prepare("SELECT record FROM cluster"));
+  ASSIGN_OR_RETURN(const bool has_cluster, cluster.Step());
+  if (has_cluster) {
+    ASSIGN_OR_RETURN(contents.cluster,
+                     Parse<records::ClusterRecord>(cluster.Blob(0), "record of the cluster"));
+  }
   ASSIGN_OR_RETURN(auto values, reader_.Prepare("SELECT job, epoch, name, value FROM rendezvous"));
   while (true) {
     ASSIGN_OR_RETURN(const bool found, values.Step());
@@ -142,6 +148,18 @@ absl::StatusOr<std::vector<v1::CheckpointInfo>> SqliteStore::ReadCheckpoints(con
     ASSIGN_OR_RETURN(const bool found, rows.Step());
     if (!found) return result;
     ASSIGN_OR_RETURN(result.emplace_back(), Parse<v1::CheckpointInfo>(rows.Blob(0), "checkpoint"));
+  }
+}
+
+absl::StatusOr<std::vector<records::JoinTokenRecord>> SqliteStore::ReadJoinTokens() {
+  const std::lock_guard lock(reader_mutex_);
+  ASSIGN_OR_RETURN(auto rows, reader_.Prepare("SELECT id, record FROM join_tokens ORDER BY id"));
+  std::vector<records::JoinTokenRecord> result;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool found, rows.Step());
+    if (!found) return result;
+    ASSIGN_OR_RETURN(result.emplace_back(),
+                     Parse<records::JoinTokenRecord>(rows.Blob(1), "join token " + rows.Text(0)));
   }
 }
 

@@ -10,8 +10,15 @@
 
 namespace fsdp {
 
-// A host that is not empty, and a port of 0..65535.
+// A host that is not empty, and a port of 0..65535. An IPv6 address stands in brackets, nothing
+// else does: "::1:7070" could mean two things.
 bool IsHostPort(std::string_view address);
+
+// "HOST:PORT" of a host name or a numeric address, which gets brackets where it needs them.
+std::string JoinHostPort(std::string_view host, int port);
+
+// What is wrong with an address that IsHostPort refuses, and what to write: "want HOST:PORT ...".
+std::string HostPortRemedy(std::string_view address);
 
 // Of "host:port": only this machine reaches it. 127.0.0.0/8 in full, ::1 and localhost; other names
 // are not looked up, and "127.0.0.1:80,0.0.0.0" is no address.

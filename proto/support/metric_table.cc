@@ -27,14 +27,19 @@ constexpr Labels kByRank = {"job_id", "rank"};
 constexpr Labels kByRankKind = {"job_id", "rank", "kind"};
 constexpr Labels kByRankPhase = {"job_id", "rank", "phase"};
 constexpr Labels kByRankState = {"job_id", "rank", "state"};
+constexpr Labels kByRankCollective = {"job_id", "rank", "collective"};
+constexpr Labels kByRankReason = {"job_id", "rank", "reason"};
 constexpr Labels kByRankFamily = {"job_id", "rank", "kernel_family"};
 constexpr Labels kByRankFamilyBound = {"job_id", "rank", "kernel_family", "bound", "source"};
 constexpr Labels kByWorker = {"worker"};
 constexpr Labels kByWorkerKind = {"worker", "kind"};
 constexpr Labels kByWorkerReason = {"worker", "reason"};
 constexpr Labels kByWorkerDevice = {"worker", "device"};
+constexpr Labels kByWorkerDeviceKind = {"worker", "device", "kind"};
+constexpr Labels kByWorkerDeviceReason = {"worker", "device", "reason"};
 constexpr Labels kByState = {"state"};
 constexpr Labels kByQueueReason = {"queue", "reason"};
+constexpr Labels kByQueueDevice = {"queue", "device"};
 constexpr Labels kByJob = {"job_id"};
 constexpr Labels kByJobState = {"job_id", "state"};
 constexpr Labels kByCause = {"cause"};
@@ -86,8 +91,13 @@ constexpr MetricDescriptor kTable[] = {
      "the "
      "maximum over ranks, not the sum."},
     {"fsdp_mfu_ratio", kGauge, kWorker, "ratio", kByRank,
-     "Model FLOPs per second of the last step over the device's peak, 0 to 1; absent where no peak "
-     "is known."},
+     "Model FLOPs per second of the last step over the device's peak, 0 to 1: the datasheet's "
+     "where "
+     "the device is known, else its measured matmul rate; absent before that is measured."},
+    {"fsdp_hfu_ratio", kGauge, kWorker, "ratio", kByRank,
+     "As fsdp_mfu_ratio with all FLOPs of the rank, recomputation included; absent where no peak "
+     "is "
+     "known."},
     {"fsdp_last_step_timestamp_seconds", kGauge, kWorker, "seconds", kByRank,
      "Unix time of the last step report; time() minus this is how long the rank has made no "
      "progress."},
@@ -103,10 +113,18 @@ constexpr MetricDescriptor kTable[] = {
     {"fsdp_memory_kind_peak_bytes", kGauge, kWorker, "bytes", kByRankKind,
      "Highest use by kind; kinds peak at different moments, so they do not add up to "
      "fsdp_memory_peak_bytes."},
+    // Ranks: collectives.
+    {"fsdp_collectives_total", kCounter, kWorker, "collectives", kByRankCollective,
+     "Collectives by operation (all_gather, reduce_scatter, all_reduce, broadcast, barrier)."},
+    {"fsdp_collective_bytes_total", kCounter, kWorker, "bytes", kByRankCollective,
+     "Bytes of collectives by operation, as each rank contributes or receives them."},
+    {"fsdp_collective_seconds_total", kCounter, kWorker, "seconds", kByRankCollective,
+     "Time from a collective's start on the device to its end, waiting for peers included."},
     // Ranks: what bounds the kernels.
     {"fsdp_kernel_seconds_total", kCounter, kWorker, "seconds", kByRankFamilyBound,
      "Time in each kernel family by what bounded it (compute, memory, communication, latency, "
-     "balanced) and where the verdict comes from; the largest share is what to improve."},
+     "balanced; unspecified before the ceilings are measured) and where the verdict comes from; "
+     "the largest share is what to improve."},
     {"fsdp_kernel_launches_total", kCounter, kWorker, "launches", kByRankFamily,
      "Launches by kernel family."},
     {"fsdp_kernel_flops_total", kCounter, kWorker, "floating-point operations", kByRankFamily,
@@ -117,6 +135,23 @@ constexpr MetricDescriptor kTable[] = {
      "Achieved share of the measured compute ceiling, 0 to 1, since the trainer started."},
     {"fsdp_kernel_memory_ratio", kGauge, kWorker, "ratio", kByRankFamily,
      "Achieved share of the measured memory (or link) ceiling, 0 to 1, since the trainer started."},
+    {"fsdp_kernel_tensor_ratio", kGauge, kWorker, "ratio", kByRankFamily,
+     "Share of cycles in which the tensor pipes are active, 0 to 1; absent without PM sampling."},
+    {"fsdp_kernel_savable_seconds", kGauge, kWorker, "seconds", kByRankFamily,
+     "What reaching the nearer of its roofs would save of a step; of communication families, what "
+     "the step waits for them."},
+    {"fsdp_profiler_state", kGauge, kWorker, "", kByRankState,
+     "1 for how hardware counters are read: sampling, idle (between windows), analytic (the device "
+     "has none), denied, busy (another tool holds them), unavailable."},
+    {"fsdp_profiler_windows_total", kCounter, kWorker, "windows", kByRank,
+     "Windows in which counters were sampled."},
+    {"fsdp_profiler_samples_total", kCounter, kWorker, "samples", kByRank,
+     "Counter samples that were credited to a family."},
+    {"fsdp_profiler_dropped_total", kCounter, kWorker, "", kByRankReason,
+     "Samples and records of the profiler that were dropped, by reason (overflow, edge, "
+     "invalid, unassigned, span_limit, late)."},
+    {"fsdp_profiler_overhead_seconds_total", kCounter, kWorker, "seconds", kByRankKind,
+     "Time that the host spent on profiling, by kind (enable, decode, evaluate, write)."},
     {"fsdp_ceiling_flops_per_second", kGauge, kWorker, "flops per second", kByRankKind,
      "Matmul rate measured at the trainer's start, by kind (fp32, bf16, fp8): the roof that "
      "verdicts "
@@ -139,6 +174,20 @@ constexpr MetricDescriptor kTable[] = {
      "Memory of the worker's device (of the host, for a CPU slot)."},
     {"fsdp_device_memory_used_bytes", kGauge, kWorker, "bytes", kByWorkerDevice,
      "Memory in use on the worker's device by anybody, where the driver tells."},
+    {"fsdp_device_power_watts", kGauge, kWorker, "watts", kByWorkerDevice,
+     "Power draw; absent where the driver does not tell, as are the next ones."},
+    {"fsdp_device_temperature_celsius", kGauge, kWorker, "degrees Celsius", kByWorkerDevice,
+     "Temperature of the chip."},
+    {"fsdp_device_sm_clock_hertz", kGauge, kWorker, "hertz", kByWorkerDevice,
+     "Clock of the multiprocessors now; falls under a power or thermal limit."},
+    {"fsdp_device_throttled_seconds_total", kCounter, kWorker, "seconds", kByWorkerDeviceReason,
+     "Time with clocks held down, by reason (power, thermal, hardware, other), as sampled once a "
+     "second."},
+    {"fsdp_device_ecc_errors_total", kCounter, kWorker, "", kByWorkerDeviceKind,
+     "Memory errors since the driver was loaded, by kind (corrected, uncorrected)."},
+    {"fsdp_device_link_bytes_total", kCounter, kWorker, "bytes", kByWorkerDeviceKind,
+     "Bytes over the device's links since the worker started, by kind (nvlink_rx, nvlink_tx, "
+     "pcie_rx, pcie_tx)."},
     {"fsdp_spool_bytes", kGauge, kWorker, "bytes", kByWorker,
      "Reports on the worker's disk that the coordinator has not acknowledged; grows while the "
      "coordinator is away."},
@@ -167,8 +216,47 @@ constexpr MetricDescriptor kTable[] = {
      "Number of the current attempt of each unfinished job."},
     {"fsdp_job_epoch", kGauge, kCoordinator, "", kByJob,
      "Live epoch of each unfinished job; every (re)start of its ranks adds one."},
+    {"fsdp_job_step", kGauge, kCoordinator, "steps", kByJob, "The last step of each running job."},
+    {"fsdp_checkpoint_step", kGauge, kCoordinator, "steps", kByJob,
+     "Step of the newest durable checkpoint of each unfinished job that saves; 0 before the "
+     "first."},
+    {"fsdp_checkpoint_interval_steps", kGauge, kCoordinator, "steps", kByJob,
+     "checkpoint.everySteps of each unfinished job that saves by steps: fsdp_job_step minus "
+     "fsdp_checkpoint_step is normally below it."},
+    {"fsdp_straggler_score_ratio", kGauge, kCoordinator, "ratio", kByRank,
+     "Own step time of the fastest rank over that of this rank, without waiting for peers, means "
+     "of the last 16 steps without the longest: 1 is as fast as the fastest."},
+    {"fsdp_collective_skew_seconds", kGauge, kCoordinator, "seconds", kByRank,
+     "How much later than the first this rank comes to the collectives of a step, in all: what the "
+     "others wait for."},
     {"fsdp_queue_depth", kGauge, kCoordinator, "jobs", kByQueueReason,
-     "Queued jobs by why they wait (insufficient_devices, behind_higher_priority, backoff, ...)."},
+     "Queued jobs by why they wait (insufficient_devices, beyond_capacity, behind_others, quota, "
+     "yielding, unknown_queue, array_limit, maintenance, backoff)."},
+    {"fsdp_queue_quota_devices", kGauge, kCoordinator, "devices", kByQueueDevice,
+     "Devices that a configured queue can count on (device cuda or cpu)."},
+    {"fsdp_queue_max_devices", kGauge, kCoordinator, "devices", kByQueueDevice,
+     "The most that a configured queue ever holds; no series without a limit."},
+    {"fsdp_queue_used_devices", kGauge, kCoordinator, "devices", kByQueueDevice,
+     "Devices held by a configured queue's jobs, those that are being stopped left out."},
+    {"fsdp_queue_borrowed_devices", kGauge, kCoordinator, "devices", kByQueueDevice,
+     "Of fsdp_queue_used_devices, those beyond the quota: others may take them back."},
+    {"fsdp_queue_waiting_devices", kGauge, kCoordinator, "devices", kByQueueDevice,
+     "Devices that a configured queue's waiting jobs ask for."},
+    {"fsdp_queue_share_ratio", kGauge, kCoordinator, "ratio", kByQueueDevice,
+     "What a configured queue uses over its fair part of the cluster by weight, among the queues "
+     "that use or want devices: 1 is exactly that part."},
+    {"fsdp_preemptions_total", kCounter, kCoordinator, "", kByQueueReason,
+     "Jobs of a queue told to save and yield to another (reason reclaim: devices beyond the quota; "
+     "priority: a higher one of the same queue)."},
+    {"fsdp_queue_config_errors_total",
+     kCounter,
+     kCoordinator,
+     "",
+     {},
+     "Changes of the queues' file that were not taken, as it had errors."},
+    {"fsdp_maintenance", kGauge, kCoordinator, "", kByState,
+     "1 while there is maintenance (state hold: nothing is placed; closed: no jobs are taken "
+     "either)."},
     {"fsdp_queue_wait_seconds",
      kHistogram,
      kCoordinator,
@@ -225,11 +313,35 @@ constexpr MetricDescriptor kTable[] = {
      "Workers lost, by evidence (stream_closed, silent)."},
     {"fsdp_rpc_total", kCounter, kCoordinator, "", kByMethodCode,
      "Finished RPCs by method and code."},
+    {"fsdp_rpc_denied_total", kCounter, kCoordinator, "", kByReason,
+     "RPCs that were denied before they did anything, by why: who called is not known or may not, "
+     "or asks for too much."},
+    {"fsdp_audit_errors_total",
+     kCounter,
+     kCoordinator,
+     "",
+     {},
+     "Tries to set room aside for, or to write, a line of the audit log that failed; calls that "
+     "change something are refused meanwhile."},
+    {"fsdp_access_reload_errors_total",
+     kCounter,
+     kCoordinator,
+     "",
+     {},
+     "Changed access files that were not taken; the one before stays in force."},
     {"fsdp_reports_total", kCounter, kCoordinator, "reports", kByKind,
      "Worker reports made durable, by kind."},
     {"fsdp_admission_refused_total", kCounter, kCoordinator, "", kByCode,
      "Submissions refused, by gRPC code."},
     // Both.
+    {"fsdp_tls_certificate_expiry_timestamp_seconds", kGauge, kBoth, "seconds", kByKind,
+     "Unix time at which a certificate in use ends, by kind: server, server_ca, metrics, "
+     "metrics_ca, "
+     "worker, worker_ca; of authorities the first to end."},
+    {"fsdp_tls_files_unusable", kGauge, kBoth, "", kByKind,
+     "1 while the certificate files on disk cannot be used and what was read before them is in "
+     "use, "
+     "else 0; by kind."},
     {"fsdp_build_info", kGauge, kBoth, "", kByVersion, "Always 1; the version is in the label."},
     {"fsdp_start_timestamp_seconds",
      kGauge,

@@ -66,7 +66,14 @@ absl::Status UnknownFlag(const std::string& name, const Flags& flags) {
       absl::StrCat("unknown flag --", name, DidYouMean(name, names, "--"), ": see --help"));
 }
 
-absl::Status Set(absl::CommandLineFlag& flag, const std::string& name, const std::string& value) {
+// A list that was given before grows; `lists` has what it holds.
+absl::Status Set(absl::CommandLineFlag& flag, const std::string& name, std::string value,
+                 std::map<std::string, std::string>& lists) {
+  if (flag.IsOfType<std::vector<std::string>>()) {
+    const auto [list, first] = lists.emplace(name, value);
+    if (!first) value = absl::StrCat(list->second, ",", value);
+    list->second = value;
+  }
   std::string error;
   if (flag.ParseFrom(value, &error)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("--", name, "=", value, " is no value of it (",
@@ -78,6 +85,7 @@ absl::Status Set(absl::CommandLineFlag& flag, const std::string& name, const std
 // end the process with 1.
 absl::Status ParseFlags(const std::vector<std::string>& arguments) {
   const Flags flags = OurFlags();
+  std::map<std::string, std::string> lists;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (!argument.starts_with("--") || argument == "--") {
@@ -93,15 +101,15 @@ absl::Status ParseFlags(const std::vector<std::string>& arguments) {
           equals != std::string::npos) {
         return UnknownFlag(name, flags);
       }
-      RETURN_IF_ERROR(Set(*negated->second, name, "false"));
+      RETURN_IF_ERROR(Set(*negated->second, name, "false", lists));
       continue;
     }
     if (equals != std::string::npos) {
-      RETURN_IF_ERROR(Set(*found->second, name, argument.substr(equals + 1)));
+      RETURN_IF_ERROR(Set(*found->second, name, argument.substr(equals + 1), lists));
     } else if (found->second->IsOfType<bool>()) {
-      RETURN_IF_ERROR(Set(*found->second, name, "true"));
+      RETURN_IF_ERROR(Set(*found->second, name, "true", lists));
     } else if (i + 1 < arguments.size()) {
-      RETURN_IF_ERROR(Set(*found->second, name, arguments[++i]));
+      RETURN_IF_ERROR(Set(*found->second, name, arguments[++i], lists));
     } else {
       return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
     }

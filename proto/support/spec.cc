@@ -200,6 +200,7 @@ std::vector<SpecIssue> ValidateJob(const v1::TrainingJob& job, const SourceMap* 
   if (job.spec().has_model()) spec::CheckModel(complete, &findings);
   if (job.spec().has_limits()) spec::CheckLimits(complete, &findings);
   if (job.has_spec()) spec::CheckOperation(complete, &findings);
+  if (job.spec().has_array()) spec::CheckArray(complete, &findings);
   std::vector<SpecIssue> issues = findings.Take();
   SortByPlace(&issues);
   return issues;
@@ -271,6 +272,18 @@ absl::Status SpecStatus(const std::vector<SpecIssue>& issues) {
   status.SetPayload("type.googleapis.com/google.rpc.BadRequest",
                     absl::Cord(details.SerializeAsString()));
   return status;
+}
+
+std::string EvaluationSetName(const v1::DataMixture& set) {
+  return set.name().empty() ? set.path() : set.name();
+}
+
+std::string BestBySet(const v1::JobSpec& spec) {
+  const v1::DataSpec& data = spec.data();
+  if (!spec.checkpoint().best_by().empty()) return spec.checkpoint().best_by();
+  const bool validated = data.validation_fraction() > 0 || !data.validation_path().empty();
+  if (validated || data.evaluation_sets().empty()) return "";
+  return EvaluationSetName(data.evaluation_sets(0));
 }
 
 int JobWorldSize(const v1::TrainingJob& job) {

@@ -118,8 +118,20 @@ absl::Status SpecStatus(const std::vector<SpecIssue>& issues);
 std::string JobToYaml(const v1::TrainingJob& job);
 std::string JobToJson(const v1::TrainingJob& job);
 
+// What reports and checkpoint.bestBy call one of data.evaluationSets: its name, else its path.
+std::string EvaluationSetName(const v1::DataMixture& set);
+
+// The evaluation set whose loss decides which checkpoint is the best: checkpoint.bestBy, else the
+// first set where there is no validation data. Empty: the validation loss does.
+std::string BestBySet(const v1::JobSpec& spec);
+
 // World size of a job whose defaults are applied: nodes x devicesPerNode.
 int JobWorldSize(const v1::TrainingJob& job);
+
+// The job of task `index` of an array: the array's spec less `array`, with array.set applied and
+// the task's place in its environment. Not judged; what could not be applied is in `issues`.
+//   FSDP_ARRAY_INDEX, FSDP_ARRAY_COUNT  in spec.env
+SpecResult ArrayTask(const v1::TrainingJob& array, int index);
 
 }  // namespace fsdp
 

@@ -11,17 +11,17 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "proto/support/spec.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/spec_names.h"
 #include "proto/support/spec_validate.h"
 #include "proto/support/status.h"
+#include "proto/support/suggest.h"
 #include "worker/plan/mixture_cycle.h"
 #include "worker/plan/model_config.h"
 
 namespace fsdp::spec {
 namespace {
-
-constexpr int kBytesVocabulary = 256;
 
 // "1, 2, 4, ..., 64": the divisors of `number`, shortened.
 std::string Divisors(std::int64_t number, std::int64_t limit) {
@@ -125,15 +125,15 @@ void CheckSize(const ModelConfig& model, const v1::JobSpec& spec, Findings* find
 // The resolved model against the data it is fed.
 void CheckModelAndData(const ModelConfig& model, const v1::JobSpec& spec, Findings* findings) {
   const auto& data = spec.data();
-  if (data.source() == v1::DATA_SOURCE_TEXT && model.vocab_size < kBytesVocabulary) {
-    findings->Error("spec.model.vocabSize",
-                    absl::StrCat("bytes of text need at least ", kBytesVocabulary),
-                    {absl::StrCat(model.vocab_size), "", absl::StrCat(kBytesVocabulary)});
-  }
+  CheckTextVocabulary(data, model.vocab_size, findings);
   if (data.has_document_separator() && data.document_separator() >= model.vocab_size) {
     findings->Error(
         "spec.data.documentSeparator", "is not a token of the model",
         {absl::StrCat(data.document_separator()), absl::StrCat("0..", model.vocab_size - 1), ""});
+  }
+  if (data.reset_attention() && !model.causal) {
+    findings->Error("spec.data.resetAttention", "needs a causal model",
+                    {"true", "false, or model.mask causal", ""});
   }
   const bool is_next_token = data.targets() == v1::TARGET_KIND_NEXT_TOKEN;
   if (!model.causal && is_next_token) {
@@ -190,15 +190,13 @@ std::string PartField(std::string_view list, int index, std::string_view name) {
 
 // Reports tell them apart by name.
 void CheckPartNames(const Parts& parts, std::string_view list, Findings* findings) {
-  const auto name_of = [](const v1::DataMixture& part) {
-    return part.name().empty() ? part.path() : part.name();
-  };
   for (int i = 0; i < parts.size(); ++i) {
-    const std::string name = name_of(parts[i]);
-    const auto first =
-        std::find_if(parts.begin(), parts.end(),
-                     [&](const v1::DataMixture& other) { return name_of(other) == name; }) -
-        parts.begin();
+    const std::string name = EvaluationSetName(parts[i]);
+    const auto first = std::find_if(parts.begin(), parts.end(),
+                                    [&](const v1::DataMixture& other) {
+                                      return EvaluationSetName(other) == name;
+                                    }) -
+                       parts.begin();
     if (first == i) continue;
     findings->Error(PartField(list, i, parts[i].name().empty() ? "path" : "name"),
                     absl::StrCat("is that of ", ToAbsl(list), "[", first, "] too"),
@@ -245,23 +243,30 @@ void CheckMixture(const v1::DataSpec& data, Findings* findings) {
 }
 
 void CheckDocuments(const v1::DataSpec& data, Findings* findings) {
-  if (data.source() == v1::DATA_SOURCE_SYNTHETIC && data.mask_document_ends()) {
-    findings->Error("spec.data.maskDocumentEnds", "synthetic data has no documents; remove it",
+  if (data.source() == v1::DATA_SOURCE_SYNTHETIC) {
+    constexpr std::string_view kNone = "synthetic data has no documents; remove it";
+    if (data.mask_document_ends()) {
+      findings->Error("spec.data.maskDocumentEnds", std::string(kNone), {"true", "", ""});
+    }
+    if (data.reset_attention()) {
+      findings->Error("spec.data.resetAttention", std::string(kNone), {"true", "", ""});
+    }
+  }
+  if (data.reset_positions() && !data.reset_attention()) {
+    findings->Error("spec.data.resetPositions", "is for resetAttention: true; give both",
                     {"true", "", ""});
   }
   if (!data.has_document_separator()) return;
   const Findings::Detail value = {absl::StrCat(data.document_separator()), "", ""};
-  if (data.source() == v1::DATA_SOURCE_TEXT) {
-    findings->Error("spec.data.documentSeparator", "each file of text is a document; remove it",
-                    value);
-  } else if (!data.mask_document_ends()) {
-    findings->Error("spec.data.documentSeparator", "is for maskDocumentEnds: true; give both",
+  if (data.source() == v1::DATA_SOURCE_TEXT) return;  // CheckText
+  if (!data.mask_document_ends() && !data.reset_attention()) {
+    findings->Error("spec.data.documentSeparator",
+                    "is for maskDocumentEnds: true and resetAttention: true; give one of them too",
                     value);
   }
 }
 
-// What asks for validation where there is nothing to validate on. The best checkpoint is that of
-// the validation loss alone.
+// What asks for validation where there is nothing to validate on.
 void CheckNoValidation(const v1::JobSpec& spec, Findings* findings) {
   const auto& train = spec.train();
   constexpr std::string_view kNoData = "there is no validation data";
@@ -275,8 +280,27 @@ void CheckNoValidation(const v1::JobSpec& spec, Findings* findings) {
     findings->Error("spec.train.evaluateSequences", std::string(kNoData),
                     {absl::StrCat(train.evaluate_sequences()), remedy, ""});
   }
-  if (spec.checkpoint().keep_best()) {
+  if (spec.checkpoint().keep_best() && !has_sets) {
     findings->Error("spec.checkpoint.keepBest", std::string(kNoData), {"true", remedy, ""});
+  }
+}
+
+void CheckBestBy(const v1::JobSpec& spec, Findings* findings) {
+  const std::string& set = spec.checkpoint().best_by();
+  if (set.empty()) return;
+  const std::string value = absl::StrCat("\"", Shorten(set), "\"");
+  std::vector<std::string> names;
+  for (const v1::DataMixture& known : spec.data().evaluation_sets()) {
+    names.push_back(EvaluationSetName(known));
+  }
+  if (std::find(names.begin(), names.end(), set) == names.end()) {
+    findings->Error(
+        "spec.checkpoint.bestBy", "is none of data.evaluationSets",
+        {value, names.empty() ? "a set that data.evaluationSets has" : absl::StrJoin(names, ", "),
+         Suggest(set, names)});
+  } else if (!spec.checkpoint().keep_best()) {
+    findings->Error("spec.checkpoint.bestBy", "says nothing without keepBest: give both",
+                    {value, "", ""});
   }
 }
 
@@ -410,6 +434,7 @@ void CheckData(const v1::TrainingJob& job, Findings* findings) {
   CheckMixture(data, findings);
   CheckEvaluationSets(data, findings);
   CheckDocuments(data, findings);
+  CheckText(data, findings);
   if (synthetic && !data.path().empty()) {
     findings->Error("spec.data.path", "synthetic data is not read from a path; remove it",
                     {absl::StrCat("\"", Shorten(data.path()), "\""), "", ""});
@@ -500,6 +525,7 @@ void CheckLimits(const v1::TrainingJob& job, Findings* findings) {
 void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   const auto& spec = job.spec();
   CheckCheckpoint(spec, findings);
+  CheckBestBy(spec, findings);
   CheckWorld(spec.resources(), findings);
   CheckFailurePolicy(spec.failure_policy(), findings);
   WarnIfRelative("spec.data.path", spec.data().path(), findings);
@@ -511,6 +537,10 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
                    findings);
   }
   WarnIfRelative("spec.data.validationPath", spec.data().validation_path(), findings);
+  if (spec.data().tokenizer() != kBytesTokenizer) {
+    WarnIfRelative("spec.data.tokenizer", spec.data().tokenizer(), findings);
+  }
+  WarnIfRelative("spec.data.cacheDir", spec.data().cache_dir(), findings);
   WarnIfRelative("spec.model.configPath", spec.model().config_path(), findings);
   WarnIfRelative("spec.model.initFrom", spec.model().init_from(), findings);
   WarnIfRelative("spec.checkpoint.dir", spec.checkpoint().dir(), findings);

@@ -40,11 +40,11 @@ void FindElsewhere(const Descriptor& type, std::string_view name, const std::str
 
 // What an unknown key was probably meant to be: a near name of the same object, else the only place
 // where that name exists.
-std::string SuggestKey(const Descriptor& type, const std::string& key) {
+std::string SuggestKey(const Descriptor& root, const Descriptor& type, const std::string& key) {
   std::string near = NearestName(key, JsonNames(type));
   if (!near.empty()) return near;
   std::vector<std::string> elsewhere;
-  FindElsewhere(*v1::TrainingJob::descriptor(), key, "", &elsewhere);
+  FindElsewhere(root, key, "", &elsewhere);
   return elsewhere.size() == 1 ? elsewhere.front() : "";
 }
 
@@ -92,7 +92,8 @@ bool LooksTyped(const SpecNode& node) {
 
 class Decoder {
  public:
-  Decoder(SourceMap* source, std::vector<SpecIssue>* issues) : source_(source), issues_(issues) {}
+  Decoder(const Descriptor& root, SourceMap* source, std::vector<SpecIssue>* issues)
+      : root_(root), source_(source), issues_(issues) {}
 
   void Object(const SpecNode& node, const FieldPath& path, Message* message) {
     if (node.kind == SpecNode::Kind::kNull) return;
@@ -226,7 +227,7 @@ class Decoder {
 
   bool String(const SpecNode& node, const SourceMap::Place& place, const FieldDescriptor& field,
               const FieldPath& path, Message* message) {
-    if (LooksTyped(node)) {
+    if (LooksTyped(node) && !RuleOf(path.rule).any_scalar) {
       Report(place, path, ShownValue(node), "must be a string; put it in quotes", "",
              absl::StrCat("\"", node.text, "\""));
       return false;
@@ -339,7 +340,7 @@ class Decoder {
     const std::string key = Shorten(member.key, 64);
     const FieldPath child = {path.shown.empty() ? key : absl::StrCat(path.shown, ".", key), ""};
     Report(member.place, child, "", "");
-    DescribeUnknownKey(type, member.key, &issues_->back());
+    DescribeUnknownKey(root_, type, member.key, &issues_->back());
   }
 
   void Report(const SourceMap::Place& place, const FieldPath& path, std::string value,
@@ -356,21 +357,28 @@ class Decoder {
     issues_->push_back(std::move(issue));
   }
 
+  const Descriptor& root_;
   SourceMap* source_;
   std::vector<SpecIssue>* issues_;
 };
 
 }  // namespace
 
-void DescribeUnknownKey(const Descriptor& type, const std::string& key, SpecIssue* issue) {
+void DescribeUnknownKey(const Descriptor& root, const Descriptor& type, const std::string& key,
+                        SpecIssue* issue) {
   issue->message = kUnknownKey;
-  issue->suggestion = SuggestKey(type, key);
+  issue->suggestion = SuggestKey(root, type, key);
   if (issue->suggestion.empty()) issue->allowed = absl::StrJoin(JsonNames(type), ", ");
 }
 
 void DecodeJob(const SpecNode& root, v1::TrainingJob* job, SourceMap* source,
                std::vector<SpecIssue>* issues) {
-  Decoder(source, issues).Object(root, FieldPath{}, job);
+  DecodeDocument(root, "", job, source, issues);
+}
+
+void DecodeDocument(const SpecNode& root, const std::string& rule_root, Message* message,
+                    SourceMap* source, std::vector<SpecIssue>* issues) {
+  Decoder(*message->GetDescriptor(), source, issues).Object(root, {"", rule_root}, message);
 }
 
 }  // namespace fsdp::spec

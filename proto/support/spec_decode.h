@@ -7,6 +7,7 @@
 // Thread rule: pure functions.
 
 #include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
 #include <string>
 #include <vector>
@@ -20,8 +21,9 @@ namespace fsdp::spec {
 inline constexpr char kUnknownKey[] = "unknown key";
 
 // Says in `issue` that `type` has no field `key`: what was probably meant (a near name, or the one
-// place of the spec that has it), else what is allowed.
-void DescribeUnknownKey(const google::protobuf::Descriptor& type, const std::string& key,
+// place of the document, a `root`, that has it), else what is allowed.
+void DescribeUnknownKey(const google::protobuf::Descriptor& root,
+                        const google::protobuf::Descriptor& type, const std::string& key,
                         SpecIssue* issue);
 
 // Applies one "path=value" to the document. Problems are appended to `issues`.
@@ -31,6 +33,10 @@ void ApplySet(const std::string& set_text, const SpecOptions& limits, SpecNode* 
 // Reads `root` into `job`; what has no problem is set. Places go to `source`.
 void DecodeJob(const SpecNode& root, v1::TrainingJob* job, SourceMap* source,
                std::vector<SpecIssue>* issues);
+// The same for another kind of document, whose fields' rules begin with `rule_root`.
+void DecodeDocument(const SpecNode& root, const std::string& rule_root,
+                    google::protobuf::Message* message, SourceMap* source,
+                    std::vector<SpecIssue>* issues);
 
 }  // namespace fsdp::spec
 

@@ -91,9 +91,7 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.data.validationFraction", .min = 0, .max = 0.5, .default_value = "0"},
     {.path = "spec.data.shuffle", .default_value = "true"},
     {.path = "spec.data.targets", .default_value = "next_token"},
-    {.path = "spec.data.tokenizer",
-     .default_note = "bytes",
-     .not_in_release = "text is read as bytes; or tokenize it first and use source tokens"},
+    {.path = "spec.data.tokenizer", .default_note = "bytes"},
     {.path = "spec.data.mixture", .max_size = 64},
     {.path = "spec.data.mixture[].name", .default_note = "the path", .max_size = 256},
     {.path = "spec.data.mixture[].path", .required = true},
@@ -102,18 +100,19 @@ constexpr auto kRules = std::to_array<FieldRule>({
      .max = 1e9,
      .above_min = true,
      .required = true},
-    {.path = "spec.data.resetAttention",
-     .default_value = "false",
-     .not_in_release = "attention spans the whole sequence"},
+    {.path = "spec.data.resetAttention", .default_value = "false"},
     {.path = "spec.data.evaluationSets", .max_size = 64},
     {.path = "spec.data.evaluationSets[].name", .default_note = "the path", .max_size = 256},
     {.path = "spec.data.evaluationSets[].path", .required = true},
     {.path = "spec.data.evaluationSets[].weight", .min = 0, .max = 1e9},
+    {.path = "spec.data.resetPositions", .default_value = "false"},
     {.path = "spec.data.maskDocumentEnds", .default_value = "false"},
     {.path = "spec.data.documentSeparator",
      .min = 0,
      .max = (1 << 24) - 1,
-     .default_note = "none; documents are known from an index only"},
+     .default_note = "the tokenizer's; of token files none"},
+    {.path = "spec.data.textField", .default_note = "text", .max_size = 256},
+    {.path = "spec.data.cacheDir", .default_note = "the worker's state directory"},
 
     {.path = "spec.train", .required = true},
     {.path = "spec.train.globalBatch", .min = 1, .max = kMaxSequences},
@@ -248,17 +247,48 @@ constexpr auto kRules = std::to_array<FieldRule>({
 
     {.path = "spec.env", .max_size = 64},
     {.path = "spec.env{}", .max_size = 4096},
-    {.path = "spec.profile.enabled", .default_value = "true"},
-    {.path = "spec.profile.everySeconds",
-     .min = 1,
-     .max = kDaySeconds,
-     .default_value = "60",
-     .not_in_release =
-         "there are no sampling windows; phases and kernel families are always measured"},
+    {.path = "spec.profile.enabled", .default_value = "false"},
+    {.path = "spec.profile.everySeconds", .min = 1, .max = kDaySeconds, .default_value = "60"},
+
+    {.path = "spec.array.count", .min = 1, .max = kMaxArrayTasks, .required = true},
+    {.path = "spec.array.maxParallel", .min = 0, .max = kMaxArrayTasks, .default_note = "no limit"},
+    {.path = "spec.array.set", .max_size = 64},
+    {.path = "spec.array.parameters", .max_size = 32},
+    {.path = "spec.array.parameters[].name",
+     .required = true,
+     .max_size = 63,
+     .form = TextForm::kName},
+    {.path = "spec.array.parameters[].values", .required = true, .max_size = kMaxArrayTasks},
+    {.path = "spec.array.parameters[].values[]", .any_scalar = true},
+});
+
+constexpr double kMaxDevices = 1e6;
+
+constexpr auto kQueueFieldRules = std::to_array<FieldRule>({
+    {.path = "queueConfig.apiVersion",
+     .required = true,
+     .form = TextForm::kConstant,
+     .constant = "fsdp.v1"},
+    {.path = "queueConfig.kind",
+     .required = true,
+     .form = TextForm::kConstant,
+     .constant = "QueueConfig"},
+    {.path = "queueConfig.queues", .required = true, .max_size = 256},
+    {.path = "queueConfig.queues[].name",
+     .required = true,
+     .max_size = 63,
+     .form = TextForm::kName},
+    {.path = "queueConfig.queues[].weight", .min = 0, .max = 1e6, .above_min = true},
+    {.path = "queueConfig.queues[].devices", .max_size = 8},
+    {.path = "queueConfig.queues[].devices[].device", .required = true},
+    {.path = "queueConfig.queues[].devices[].quota", .min = 0, .max = kMaxDevices},
+    {.path = "queueConfig.queues[].devices[].max", .min = 0, .max = kMaxDevices},
+    {.path = "queueConfig.queues[].preemption.graceSeconds", .min = 0, .max = kDaySeconds},
+    {.path = "queueConfig.queues[].preemption.minRunSeconds", .min = 0, .max = kYearSeconds},
 });
 
 constexpr auto kValues = std::to_array<ValueRule>({
-    {"spec.data.source", "jsonl", "use text (one file) or tokens"},
+    {"spec.data.source", "jsonl", "use text: files named .jsonl are read line by line"},
 });
 
 constexpr auto kChoices = std::to_array<Choice>({
@@ -306,10 +336,14 @@ bool IsLabelCharacter(unsigned char c) {
 std::span<const FieldRule> FieldRules() { return kRules; }
 
 const FieldRule& RuleOf(std::string_view path) {
-  const auto found = std::find_if(kRules.begin(), kRules.end(),
+  const std::span<const FieldRule> rules =
+      path.starts_with(kQueueRules) ? QueueFieldRules() : FieldRules();
+  const auto found = std::find_if(rules.begin(), rules.end(),
                                   [&](const FieldRule& rule) { return rule.path == path; });
-  return found == kRules.end() ? kFree : *found;
+  return found == rules.end() ? kFree : *found;
 }
+
+std::span<const FieldRule> QueueFieldRules() { return kQueueFieldRules; }
 
 std::span<const ValueRule> ValuesNotInRelease() { return kValues; }
 

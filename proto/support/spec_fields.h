@@ -18,6 +18,9 @@
 
 namespace fsdp::spec {
 
+// Tasks of an array; more are refused.
+inline constexpr int kMaxArrayTasks = 1000;
+
 // Of one job.
 inline constexpr int kMaxRanks = 4096;
 
@@ -52,6 +55,8 @@ struct FieldRule {
   std::size_t max_size = 4096;
   TextForm form = TextForm::kAny;
   std::string_view constant = {};
+  // A string that may be written as a number or boolean: it is taken as it stands.
+  bool any_scalar = false;
   // Not empty: a value other than the default is refused, with what to do instead.
   std::string_view not_in_release = {};
 };
@@ -59,7 +64,11 @@ struct FieldRule {
 // In the order of the proto.
 std::span<const FieldRule> FieldRules();
 
-// The rule of a path, or one without constraints.
+// Of the queues' document (queue_config.h); paths begin with kQueueRules.
+inline constexpr char kQueueRules[] = "queueConfig";
+std::span<const FieldRule> QueueFieldRules();
+
+// The rule of a path of either document, or one without constraints.
 const FieldRule& RuleOf(std::string_view path);
 
 // Enum values that the proto has and this release does not.

@@ -75,6 +75,7 @@ Json ValueSchema(const FieldDescriptor& field, const FieldPath& path, const Fiel
         schema["enum"] = PresetNames();
         break;
       }
+      if (rule.any_scalar) schema["type"] = {"string", "number", "boolean"};
       schema["maxLength"] = rule.max_size;
       const std::string pattern = FormPattern(rule);
       if (!pattern.empty()) schema["pattern"] = pattern;
@@ -117,8 +118,10 @@ Json FieldSchema(const FieldDescriptor& field, const FieldPath& path) {
     schema = MapSchema(field, path, rule);
   } else if (field.is_repeated()) {
     schema = {{"type", "array"}, {"maxItems", rule.max_size}};
-    // Bounds of a list of numbers are its items'.
-    schema["items"] = ValueSchema(field, {"", path.rule + "[]"}, rule);
+    // Bounds of a list of numbers are its items'; texts have a rule of their own.
+    const FieldPath item = {"", path.rule + "[]"};
+    const bool texts = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    schema["items"] = ValueSchema(field, item, texts ? RuleOf(item.rule) : rule);
   } else {
     schema = ValueSchema(field, path, rule);
   }

@@ -44,7 +44,7 @@ bool Resolve(const std::string& set_text, const std::string& path, Target* targe
     absl::StrAppend(&walked, i == 0 ? "" : ".", Shorten(names[i], 64));
     if (target->field == nullptr) {
       issues->push_back(SetIssue(set_text, walked, ""));
-      DescribeUnknownKey(*type, names[i], &issues->back());
+      DescribeUnknownKey(*v1::TrainingJob::descriptor(), *type, names[i], &issues->back());
       // A short path may have meant "metadata".
       if (is_short && i == 1 && issues->back().suggestion.empty()) {
         issues->back().suggestion = NearestName(names[i], top);

@@ -138,7 +138,12 @@ class FieldChecker {
                        {.allowed = absl::StrCat("at most ", rule.max_size)});
       return;
     }
-    for (int i = 0; i < size; ++i) CheckOne(message, field, i, path.Item(i), rule);
+    // Bounds of a list of numbers are its items'; texts have a rule of their own.
+    const bool texts = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+    for (int i = 0; i < size; ++i) {
+      const FieldPath item = path.Item(i);
+      CheckOne(message, field, i, item, texts ? RuleOf(item.rule) : rule);
+    }
   }
 
   // Item `index` of a list, or the field itself when it is -1.
@@ -175,7 +180,9 @@ class FieldChecker {
                   path);
         break;
       case FieldDescriptor::CPPTYPE_STRING:
-        CheckString(r.GetString(message, &field), path, rule);
+        CheckString(
+            in_list ? r.GetRepeatedString(message, &field, index) : r.GetString(message, &field),
+            path, rule);
         break;
       default:
         break;
@@ -264,6 +271,10 @@ void Findings::Add(std::string_view field, std::string message, Detail detail,
 
 void CheckFields(const v1::TrainingJob& job, Findings* findings) {
   FieldChecker(findings).Check(job, FieldPath{});
+}
+
+void CheckDocument(const Message& message, const std::string& rule_root, Findings* findings) {
+  FieldChecker(findings).Check(message, FieldPath{"", rule_root});
 }
 
 }  // namespace fsdp::spec

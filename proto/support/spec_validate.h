@@ -5,6 +5,9 @@
 //
 // Thread rule: pure functions; a Findings is one thread's.
 
+#include <google/protobuf/message.h>
+
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +15,9 @@
 #include "proto/support/spec.h"
 
 namespace fsdp::spec {
+
+// spec.data.tokenizer: no file, each byte of text is a token.
+inline constexpr std::string_view kBytesTokenizer = "bytes";
 
 // Collects issues and knows which fields already have an error, so that one mistake is told once.
 class Findings {
@@ -43,13 +49,21 @@ class Findings {
 // Each field by itself, by the rule table: required, ranges, lengths, forms, names of enums and of
 // the environment, what is not in this release.
 void CheckFields(const v1::TrainingJob& job, Findings* findings);
+// The same for another kind of document, whose fields' rules begin with `rule_root`.
+void CheckDocument(const google::protobuf::Message& message, const std::string& rule_root,
+                   Findings* findings);
 
 // Fields together. `job` has its defaults.
 void CheckModel(const v1::TrainingJob& job, Findings* findings);
 void CheckData(const v1::TrainingJob& job, Findings* findings);
+// Parts of CheckData and CheckModel: what is particular to text, its tokenizer and its vocabulary.
+void CheckText(const v1::DataSpec& data, Findings* findings);
+void CheckTextVocabulary(const v1::DataSpec& data, std::int64_t vocab_size, Findings* findings);
 void CheckTraining(const v1::TrainingJob& job, Findings* findings);
 void CheckLimits(const v1::TrainingJob& job, Findings* findings);
 void CheckOperation(const v1::TrainingJob& job, Findings* findings);
+// After all others: a task is judged as a job once the array's own spec has no error.
+void CheckArray(const v1::TrainingJob& job, Findings* findings);
 
 }  // namespace fsdp::spec
 

@@ -7,16 +7,15 @@ import math
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
-import urllib.parse
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from cluster import Cluster, tiny_job, wait_for  # noqa: E402
+from prometheus import Prometheus  # noqa: E402
 
 
 def trainers(ancestor):
@@ -259,39 +258,17 @@ class ServiceTest(unittest.TestCase):
             text = urllib.request.urlopen(url, timeout=10).read()
             lint = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
             self.assertEqual(lint.returncode, 0, lint.stderr.decode() + lint.stdout.decode())
-        with tempfile.TemporaryDirectory() as folder:
-            config = pathlib.Path(folder) / "prometheus.yml"
-            targets = ", ".join("'" + urllib.parse.urlparse(u).netloc + "'" for u in urls)
-            config.write_text("global: {scrape_interval: 1s}\nscrape_configs:\n"
-                              f"- job_name: fsdp\n  static_configs:\n  - targets: [{targets}]\n")
-            with socket.create_server(("127.0.0.1", 0)) as free:
-                port = free.getsockname()[1]
-            prometheus = subprocess.Popen(
-                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/data",
-                 f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"])
-            try:
-                def query(expression):
-                    url = (f"http://127.0.0.1:{port}/api/v1/query?"
-                           + urllib.parse.urlencode({"query": expression}))
-                    try:
-                        answer = json.loads(urllib.request.urlopen(url, timeout=5).read())
-                    except OSError:
-                        return []
-                    return answer["data"]["result"]
-
-                job_id = name.removeprefix("jobs/")
-                loss = wait_for(lambda: query(f'fsdp_loss{{job_id="{job_id}"}}'), "fsdp_loss", 40)
-                self.assertAlmostEqual(float(loss[0]["value"][1]), math.log(64), delta=0.7)
-                peaks = query(f'fsdp_memory_peak_bytes{{job_id="{job_id}"}}')
-                self.assertEqual({row["metric"]["rank"] for row in peaks}, {"0", "1"})
-                families = query(f'fsdp_kernel_seconds_total{{job_id="{job_id}"}}')
-                self.assertTrue({row["metric"]["source"] for row in families} == {"analytic"}, families)
-                self.assertTrue(any(row["metric"]["kernel_family"].startswith("matmul") for row in families))
-                # Of the coordinator's endpoint, which is scraped at another time than the workers'.
-                wait_for(lambda: query('fsdp_jobs{state="running"} >= 1'), "a running job", 20)
-            finally:
-                prometheus.terminate()
-                prometheus.wait()
+        with Prometheus({"fsdp-coordinator": urls[:1], "fsdp-worker": urls[1:]}) as prometheus:
+            job_id = name.removeprefix("jobs/")
+            loss = wait_for(lambda: prometheus.query(f'fsdp_loss{{job_id="{job_id}"}}'), "fsdp_loss", 40)
+            self.assertAlmostEqual(loss[0][1], math.log(64), delta=0.7)
+            peaks = prometheus.query(f'fsdp_memory_peak_bytes{{job_id="{job_id}"}}')
+            self.assertEqual({labels["rank"] for labels, _ in peaks}, {"0", "1"})
+            families = prometheus.query(f'fsdp_kernel_seconds_total{{job_id="{job_id}"}}')
+            self.assertEqual({labels["source"] for labels, _ in families}, {"analytic"})
+            self.assertTrue(any(labels["kernel_family"].startswith("matmul") for labels, _ in families))
+            # Of the coordinator's endpoint, which is scraped at another time than the workers'.
+            wait_for(lambda: prometheus.query('fsdp_jobs{state="running"} >= 1'), "a running job", 20)
         c.ctl("cancel", name)
         c.wait_state(name, "CANCELLED")
 

@@ -71,7 +71,7 @@ void FakeWorker::Connect() {
   auto stub = v1::WorkerService::NewStub(
       grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments));
   connection->context.set_wait_for_ready(true);
-  connection->context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  connection->context.set_deadline(std::chrono::system_clock::now() + options_.stream_limit);
   connection->stream = stub->Connect(&connection->context);
   connection_ = std::move(connection);
   stream_status_.reset();

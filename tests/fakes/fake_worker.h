@@ -7,6 +7,7 @@
 //
 // Thread-safe.
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,8 @@ struct FakeWorkerOptions {
   std::string data_path = "/data/corpus.bin";
   // 0: does not tell.
   std::int64_t device_memory_bytes = 0;
+  // A stream that is open for longer ends: a test that hangs says so.
+  std::chrono::seconds stream_limit{60};
   // Its wall clock is fast by this.
   absl::Duration clock_ahead = absl::ZeroDuration();
 };

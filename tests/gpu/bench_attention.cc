@@ -12,6 +12,7 @@ namespace {
 struct Case {
   const char* name;
   AttentionShape shape;
+  std::int64_t document = 0;  // tokens of each document; 0: none
 };
 
 struct Implementation {
@@ -22,10 +23,24 @@ struct Implementation {
 struct Operands {
   Matrix qkv, out, d_out, d_qkv;
   Vector lse;
+  std::span<const std::int32_t> begins;
   std::span<std::byte> scratch;
 };
 
-Operands Make(Device& device, Arena& arena, const AttentionShape& shape) {
+std::span<const std::int32_t> Begins(Device& device, Arena& arena, const AttentionShape& shape,
+                                     std::int64_t document) {
+  if (!shape.documents) return {};
+  std::vector<std::int32_t> begins(shape.batch * shape.seq);
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    begins[i] = static_cast<std::int32_t>(i % shape.seq / document * document);
+  }
+  const std::span<std::byte> bytes = arena.Bytes(begins.size() * sizeof(std::int32_t));
+  Must(device.Copy(bytes.data(), begins.data(), bytes.size(), device.compute()), "copy");
+  Must(device.Synchronize(device.compute()), "copy");
+  return {reinterpret_cast<const std::int32_t*>(bytes.data()), begins.size()};
+}
+
+Operands Make(Device& device, Arena& arena, const AttentionShape& shape, std::int64_t document) {
   const std::int64_t rows = shape.batch * shape.seq;
   const std::int64_t q_cols = shape.num_heads * shape.head_dim;
   const std::int64_t cols = q_cols + 2 * shape.num_kv_heads * shape.head_dim;
@@ -35,6 +50,7 @@ Operands Make(Device& device, Arena& arena, const AttentionShape& shape) {
   made.out = arena.Random(DType::kBf16, rows, q_cols);
   made.d_out = arena.Random(DType::kBf16, rows, q_cols);
   made.lse = arena.RandomVector(DType::kF32, shape.batch * shape.num_heads * shape.seq);
+  made.begins = Begins(device, arena, shape, document);
   made.scratch =
       arena.Bytes(std::max(device.ops().AttentionScratchBytes(shape, DType::kBf16, false),
                            device.ops().AttentionScratchBytes(shape, DType::kBf16, true)));
@@ -42,11 +58,12 @@ Operands Make(Device& device, Arena& arena, const AttentionShape& shape) {
 }
 
 absl::Status Forward(Device& device, const Operands& o, const AttentionShape& shape) {
-  return device.ops().AttentionForward(device.compute(), o.qkv, shape, o.out, o.lse, o.scratch);
+  return device.ops().AttentionForward(device.compute(), o.qkv, shape, o.begins, o.out, o.lse,
+                                       o.scratch);
 }
 absl::Status Backward(Device& device, const Operands& o, const AttentionShape& shape) {
   return device.ops().AttentionBackward(device.compute(), o.d_out, o.qkv, o.out, o.lse, shape,
-                                        o.d_qkv, o.scratch);
+                                        o.begins, o.d_qkv, o.scratch);
 }
 
 // The matrix's values as f32 on the host.
@@ -78,10 +95,10 @@ struct Errors {
 };
 
 // Against our f32 kernels on the same bf16 values.
-absl::StatusOr<Errors> Check(Device& device, AttentionShape shape) {
+absl::StatusOr<Errors> Check(Device& device, AttentionShape shape, std::int64_t document) {
   shape.batch = 1;
   Arena arena(device);
-  const Operands tested = Make(device, arena, shape);
+  const Operands tested = Make(device, arena, shape, document);
   if (absl::Status status = Forward(device, tested, shape); !status.ok()) return status;
   if (absl::Status status = Backward(device, tested, shape); !status.ok()) return status;
 
@@ -112,19 +129,20 @@ void PrintRow(const Case& c, const Implementation& implementation, int rounds) {
   };
   auto device = CreateCudaDevice(implementation.options);
   if (!device.ok()) return refuse(device.status());
-  const absl::StatusOr<Errors> errors = Check(**device, c.shape);
+  const absl::StatusOr<Errors> errors = Check(**device, c.shape, c.document);
   if (!errors.ok()) return refuse(errors.status());
 
   Arena arena(**device);
-  const Operands o = Make(**device, arena, c.shape);
+  const Operands o = Make(**device, arena, c.shape, c.document);
   Must(Forward(**device, o, c.shape), "forward");
   const double forward =
       MedianSeconds(**device, 4, [&](int) { return Forward(**device, o, c.shape); }, rounds);
   const double backward =
       MedianSeconds(**device, 4, [&](int) { return Backward(**device, o, c.shape); }, rounds);
   // Two products forward, five backward, 2 operations per multiply-add; causal halves the pairs.
-  const double pairs = static_cast<double>(c.shape.batch) * c.shape.num_heads * c.shape.seq *
-                       c.shape.seq / (c.shape.causal ? 2 : 1);
+  const std::int64_t keys = c.shape.documents ? c.document : c.shape.seq;
+  const double pairs = static_cast<double>(c.shape.batch) * c.shape.num_heads * c.shape.seq * keys /
+                       (c.shape.causal ? 2 : 1);
   const double flops = pairs * c.shape.head_dim * 2 * (2 + 5);
   std::printf("%-26s %-22s %8.3f %8.3f %8.3f %9.0f %9.1e %9.1e %6.1f MB\n", c.name,
               implementation.name, forward * 1e3, backward * 1e3, (forward + backward) * 1e3,
@@ -144,12 +162,19 @@ void BenchAttention(int rounds) {
                           .head_dim = dim,
                           .causal = causal};
   };
+  AttentionShape packed = shape(2, 32, 8, 4096, 128, true);
+  packed.documents = true;
   const Case cases[] = {
       {"(8,16,1024,128) full", shape(8, 16, 16, 1024, 128, false)},
       {"(4,32,4096,64) causal", shape(4, 32, 32, 4096, 64, true)},
       {"(2,32,4096,128) causal", shape(2, 32, 32, 4096, 128, true)},
       {"(4,32/8,4096,64) causal", shape(4, 32, 8, 4096, 64, true)},
       {"(2,32/8,4096,128) causal", shape(2, 32, 8, 4096, 128, true)},
+      {"the same, documents of all", packed, 4096},
+      {"the same, of 512 tokens", packed, 512},
+      {"the same, of 100 tokens", packed, 100},
+      {"(32,14/2,1024,64) causal", shape(32, 14, 2, 1024, 64, true)},
+      {"(16,12/2,1024,128) causal", shape(16, 12, 2, 1024, 128, true)},
   };
   const Implementation implementations[] = {
       {"cudnn", {.attention = AttentionBackend::kCudnn}},

@@ -261,7 +261,7 @@ void Embeddings(Device& device, Table& table, std::int64_t t, std::int32_t vocab
     const Matrix weights = arena.Random(kBf16, vocab, d);
     const Matrix out = arena.Random(kBf16, t, d);
     return [&, ids, weights, out] {
-      return ops.EmbeddingForward(device.compute(), ids, weights, {}, t, out);
+      return ops.EmbeddingForward(device.compute(), ids, weights, {}, t, {}, out);
     };
   });
   // Reads dout and writes each row of the f32 gradient once, zeros for most.
@@ -270,7 +270,7 @@ void Embeddings(Device& device, Table& table, std::int64_t t, std::int32_t vocab
     const Matrix gradient = arena.Random(kF32, vocab, d);
     const Matrix dout = arena.Random(kBf16, t, d);
     return [&, ids, gradient, dout] {
-      return ops.EmbeddingBackward(device.compute(), ids, dout, t, gradient, {}, false);
+      return ops.EmbeddingBackward(device.compute(), ids, dout, t, {}, gradient, {}, false);
     };
   });
 }

@@ -243,7 +243,8 @@ void Backward(Device& device, const Shape& shape) {
 }  // namespace
 
 void BenchEpilogue(Device& device) {
-  const Shape shapes[] = {{8192, 2048, 8192}, {16384, 2048, 8192}, {8192, 4096, 16384}};
+  const Shape shapes[] = {
+      {8192, 2048, 8192}, {16384, 2048, 8192}, {8192, 4096, 16384}, {32768, 768, 3072}};
   for (const Shape& shape : shapes) {
     std::printf("\nfused epilogues, bf16, [%lld, %lld] -> %lld\n",
                 static_cast<long long>(shape.tokens), static_cast<long long>(shape.dim),

@@ -85,7 +85,8 @@ absl::Status CheckName(const std::string& named, const Calls& calls, const std::
 absl::Status CheckShape(CallRecorder& recorder, Device& device, const std::string& backend,
                         const AttentionShape& shape, DType dtype) {
   Ops& ops = device.ops();
-  const std::string what = absl::StrCat(backend, " ", NameOf(dtype), " head size ", shape.head_dim);
+  const std::string what = absl::StrCat(backend, " ", NameOf(dtype), " head size ", shape.head_dim,
+                                        shape.documents ? " documents" : "");
   ASSIGN_OR_RETURN(const AttentionKernels named, ops.ChosenAttention(shape, dtype));
   bench::Arena arena(device);
   const std::int64_t rows = shape.batch * shape.seq;
@@ -100,12 +101,21 @@ absl::Status CheckShape(CallRecorder& recorder, Device& device, const std::strin
       arena.Bytes(ops.AttentionScratchBytes(shape, dtype, false));
   const std::span<std::byte> backward_scratch =
       arena.Bytes(ops.AttentionScratchBytes(shape, dtype, true));
+  std::span<const std::int32_t> begins;
+  if (shape.documents) {
+    // All zeros: each sequence is one document.
+    const auto count = static_cast<std::size_t>(rows);
+    const std::span<std::byte> bytes = arena.Bytes(count * sizeof(std::int32_t));
+    RETURN_IF_ERROR(device.Zero(bytes.data(), bytes.size(), device.compute()));
+    begins = {reinterpret_cast<const std::int32_t*>(bytes.data()), count};
+  }
   recorder.Start();
-  RETURN_IF_ERROR(ops.AttentionForward(device.compute(), qkv, shape, out, lse, forward_scratch));
+  RETURN_IF_ERROR(
+      ops.AttentionForward(device.compute(), qkv, shape, begins, out, lse, forward_scratch));
   RETURN_IF_ERROR(CheckName(named.forward, recorder.Take(), absl::StrCat(what, " forward")));
   recorder.Start();
-  RETURN_IF_ERROR(ops.AttentionBackward(device.compute(), d_out, qkv, out, lse, shape, d_qkv,
-                                        backward_scratch));
+  RETURN_IF_ERROR(ops.AttentionBackward(device.compute(), d_out, qkv, out, lse, shape, begins,
+                                        d_qkv, backward_scratch));
   RETURN_IF_ERROR(CheckName(named.backward, recorder.Take(), absl::StrCat(what, " backward")));
   return device.Synchronize(device.compute());
 }
@@ -120,9 +130,12 @@ absl::Status CheckAttention() {
     // cuDNN takes none whose head size is not a multiple of 8, our tensor-core kernels none above
     // 128.
     for (const std::int64_t head_dim : {17, 64, 128, 136}) {
-      const AttentionShape shape{
+      AttentionShape shape{
           .batch = 2, .seq = 96, .num_heads = 4, .num_kv_heads = 2, .head_dim = head_dim};
       for (const DType dtype : {DType::kBf16, DType::kF32}) {
+        shape.documents = false;
+        RETURN_IF_ERROR(CheckShape(*recorder, *device, name, shape, dtype));
+        shape.documents = true;
         RETURN_IF_ERROR(CheckShape(*recorder, *device, name, shape, dtype));
       }
     }

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -114,8 +116,8 @@ TEST_F(CudaGraph, BlockReplaysTheBitsOfTheEagerRun) {
     then(ops.RmsNormForward(stream(), x, {}, norm, 1e-5, {}, y, rstd));
     then(ops.MatMul(stream(), y, no, w, yes, {}, qkv, false));
     then(ops.Rope(stream(), qkv, shape, cos, sin, false));
-    then(ops.AttentionForward(stream(), qkv, shape, out, lse, attention_scratch));
-    then(ops.AttentionBackward(stream(), out, qkv, out, lse, shape, d_qkv, attention_scratch));
+    then(ops.AttentionForward(stream(), qkv, shape, {}, out, lse, attention_scratch));
+    then(ops.AttentionBackward(stream(), out, qkv, out, lse, shape, {}, d_qkv, attention_scratch));
     then(ops.Rope(stream(), d_qkv, shape, cos, sin, true));
     then(ops.MatMul(stream(), d_qkv, yes, y, no, {}, dw, false));
     then(ops.MatMul(stream(), d_qkv, no, w, no, {}, dy, false));
@@ -177,6 +179,94 @@ TEST_F(CudaGraph, BlockReplaysTheBitsOfTheEagerRun) {
   EXPECT_FALSE(replayed == eager);
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
+}
+
+// Documents lie elsewhere in every batch: a captured graph reads where from device memory.
+TEST_F(CudaGraph, AttentionFollowsTheDocumentsOfEachReplay) {
+  Ops& ops = device_->ops();
+  const AttentionShape shape{
+      .batch = 2, .seq = 200, .num_heads = 4, .num_kv_heads = 2, .head_dim = 64, .documents = true};
+  const std::int64_t t = shape.batch * shape.seq;
+  const std::int64_t d = shape.num_heads * shape.head_dim;
+  const Matrix qkv = Random(kBf16, t, 2 * d);
+  const Matrix d_qkv = Random(kBf16, t, 2 * d);
+  const Matrix out = Random(kBf16, t, d);
+  const Vector lse = RandomVector(kF32, t * shape.num_heads);
+  const auto scratch = Scratch(std::max(ops.AttentionScratchBytes(shape, kBf16, false),
+                                        ops.AttentionScratchBytes(shape, kBf16, true)));
+  const std::size_t begins_bytes = static_cast<std::size_t>(t) * sizeof(std::int32_t);
+  auto* begins = static_cast<std::int32_t*>(Allocate(begins_bytes));
+  const std::span<const std::int32_t> all_begins(begins, static_cast<std::size_t>(t));
+  // Documents of `tokens` each.
+  const auto upload = [&](std::int64_t tokens) {
+    std::vector<std::int32_t> values(static_cast<std::size_t>(t));
+    for (std::int64_t i = 0; i < t; ++i) {
+      values[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>(i % shape.seq / tokens * tokens);
+    }
+    ASSERT_TRUE(device_->Copy(begins, values.data(), begins_bytes, stream()).ok());
+    ASSERT_TRUE(device_->Synchronize(stream()).ok());
+  };
+  const auto run = [&]() -> absl::Status {
+    const absl::Status status =
+        ops.AttentionForward(stream(), qkv, shape, all_begins, out, lse, scratch);
+    if (!status.ok()) return status;
+    return ops.AttentionBackward(stream(), out, qkv, out, lse, shape, all_begins, d_qkv, scratch);
+  };
+  const auto results = [&] {
+    std::vector<std::byte> all = Bytes(out.data, out.rows * out.cols * 2);
+    const std::vector<std::byte> part = Bytes(d_qkv.data, d_qkv.rows * d_qkv.cols * 2);
+    all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  std::map<std::int64_t, std::vector<std::byte>> eager;
+  for (const std::int64_t tokens : {200, 70, 64, 3}) {
+    upload(tokens);
+    const absl::Status status = run();
+    ASSERT_TRUE(status.ok()) << status;
+    eager[tokens] = results();
+  }
+  EXPECT_FALSE(eager[70] == eager[64]);
+  const cudaStream_t cuda_stream = CudaStreamOf(stream());
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_EQ(cudaStreamBeginCapture(cuda_stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+  const absl::Status status = run();
+  ASSERT_EQ(cudaStreamEndCapture(cuda_stream, &graph), cudaSuccess);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+  for (const auto& [tokens, expected] : eager) {
+    upload(tokens);
+    ASSERT_EQ(cudaGraphLaunch(executable, cuda_stream), cudaSuccess);
+    EXPECT_TRUE(results() == expected) << "documents of " << tokens;
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(CudaGraph, KernelsAreCountedWhileTheyAreCaptured) {
+  const Vector from = RandomVector(kF32, 1024);
+  const Vector to = RandomVector(kF32, 1024);
+  std::vector<int> counts;
+  const auto count = [&]() -> absl::Status {
+    const absl::StatusOr<int> kernels = device_->CapturedKernels(stream());
+    if (kernels.ok()) counts.push_back(*kernels);
+    return kernels.status();
+  };
+  EXPECT_TRUE(absl::IsFailedPrecondition(count())) << "outside of a capture";
+  ASSERT_TRUE(device_->ops().Accumulate(stream(), from, to).ok());
+  const auto graph = device_->Capture(stream(), [&]() -> absl::Status {
+    absl::Status status = count();
+    for (int i = 0; i < 2; ++i) {
+      status.Update(device_->ops().Accumulate(stream(), from, to));
+      status.Update(count());
+    }
+    status.Update(device_->Copy(to.data, from.data, to.size_bytes(), stream()));  // no kernel
+    status.Update(count());
+    return status;
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_THAT(counts, ::testing::ElementsAre(0, 1, 2, 2));
 }
 
 TEST_F(CudaGraph, RunsOutOfMemoryWithFigures) {

@@ -22,7 +22,8 @@ absl::StatusOr<RunResult> TrainRank(const RunOptions& options, LocalRank& rank) 
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     const GlobalBatch batch = MakeBatch(options, step);
     StepInput input{step, options.optimizer.lr, ShareOf(batch.tokens, plan, rank.rank),
-                    ShareOf(batch.targets, plan, rank.rank)};
+                    ShareOf(batch.targets, plan, rank.rank),
+                    ShareOf(batch.document_begins, plan, rank.rank)};
     if (options.bounds) input.bounds = options.bounds(step);
     ASSIGN_OR_RETURN(const StepResult figures, engine->Step(input));
     if (figures.step > 0) result.steps.push_back(figures);
@@ -36,6 +37,7 @@ absl::StatusOr<RunResult> TrainRank(const RunOptions& options, LocalRank& rank) 
     ASSIGN_OR_RETURN(result.evaluation,
                      engine->Evaluate(ShareOf(batch.tokens, plan, rank.rank),
                                       ShareOf(batch.targets, plan, rank.rank),
+                                      ShareOf(batch.document_begins, plan, rank.rank),
                                       engine->EvaluationRounds(plan.input.global_batch)));
   }
   ASSIGN_OR_RETURN(const std::vector<ShardTensor> weights, engine->OpenWeights());
@@ -81,12 +83,18 @@ GlobalBatch MakeBatch(const RunOptions& options, std::int64_t step) {
         options.ignore_all || (options.ignore_every > 0 &&
                                bits[2] % static_cast<std::uint64_t>(options.ignore_every) == 0);
     batch.targets.push_back(ignored ? -100 : static_cast<std::int32_t>(bits[1] % vocab));
+    if (!options.plan.reset_attention) continue;
+    const std::size_t at = i % static_cast<std::size_t>(options.plan.sequence_length);
+    const bool begins = at == 0 || bits[3] % 5 == 0;
+    batch.document_begins.push_back(begins ? static_cast<std::int32_t>(at)
+                                           : batch.document_begins.back());
   }
   return batch;
 }
 
 std::span<const std::int32_t> ShareOf(const std::vector<std::int32_t>& all, const Plan& plan,
                                       int rank) {
+  if (all.empty()) return {};
   const SequenceRange share = plan.split.Share(rank);
   const std::int64_t length = plan.input.sequence_length;
   return std::span<const std::int32_t>(all).subspan(static_cast<std::size_t>(share.begin * length),

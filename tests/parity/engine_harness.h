@@ -40,13 +40,14 @@ ModelConfig Preset(const std::string& name, int num_layers = 2);
 // fp32, sequence length 16, global batch 4.
 PlanInput SmallPlan(const ModelConfig& model);
 
-// The step's global batch, the same for every world size: tokens and targets, [batch, S].
+// The step's global batch, the same for every world size: tokens, targets and, where the plan
+// resets attention, beginnings of documents of some tokens each; [batch, S].
 struct GlobalBatch {
-  std::vector<std::int32_t> tokens, targets;
+  std::vector<std::int32_t> tokens, targets, document_begins;
 };
 GlobalBatch MakeBatch(const RunOptions& options, std::int64_t step);
 
-// A rank's part of it.
+// A rank's part of it; of nothing, nothing.
 std::span<const std::int32_t> ShareOf(const std::vector<std::int32_t>& all, const Plan& plan,
                                       int rank);
 

@@ -91,7 +91,8 @@ TEST(Recompute, EveryPolicyGivesTheSameBits) {
     options.plan.recompute = v1::RECOMPUTE_POLICY_NONE;
     const auto reference = Train(options);
     ASSERT_TRUE(reference.ok()) << reference.status();
-    for (const auto policy : {v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+    for (const auto policy :
+         {v1::RECOMPUTE_POLICY_KEEP, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
       options.plan.recompute = policy;
       const auto run = Train(options);
       ASSERT_TRUE(run.ok()) << run.status();
@@ -103,8 +104,8 @@ TEST(Recompute, EveryPolicyGivesTheSameBits) {
 // Overlaid lifetimes must never clobber each other, whatever is kept.
 TEST(Overlay, ChangesNoBit) {
   for (const char* preset : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
-    for (const auto policy :
-         {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+    for (const auto policy : {v1::RECOMPUTE_POLICY_KEEP, v1::RECOMPUTE_POLICY_NONE,
+                              v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
       RunOptions options;
       options.plan = SmallPlan(Preset(preset, 3));
       options.plan.recompute = policy;
@@ -298,7 +299,7 @@ TEST(Evaluate, IsTheTrainingLossBeforeTheUpdate) {
     options.plan = solo->engine->plan().input;
     options.ignore_every = 5;
     const GlobalBatch batch = MakeBatch(options, 1);
-    const auto evaluation = solo->engine->Evaluate(batch.tokens, batch.targets, 1);
+    const auto evaluation = solo->engine->Evaluate(batch.tokens, batch.targets, {}, 1);
     const auto step = solo->engine->Step({1, 1e-3, batch.tokens, batch.targets});
     ASSERT_TRUE(evaluation.ok()) << evaluation.status();
     ASSERT_TRUE(step.ok()) << step.status();
@@ -390,8 +391,8 @@ TEST(Memory, AdmissionsEstimateHoldsForTheExamples) {
 // The plan predicts time from counts of its own: they are those of the launches.
 TEST(Families, AreWhatThePlanCounted) {
   for (const char* preset : {"minillm-tiny", "llama-tiny", "gpt2-tiny"}) {
-    for (const auto policy :
-         {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+    for (const auto policy : {v1::RECOMPUTE_POLICY_KEEP, v1::RECOMPUTE_POLICY_NONE,
+                              v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
       SCOPED_TRACE(absl::StrCat(preset, " ", v1::RecomputePolicy_Name(policy)));
       RunOptions options;
       options.plan = SmallPlan(Preset(preset));
@@ -409,7 +410,7 @@ TEST(Families, AreWhatThePlanCounted) {
         launches += totals.launches;
         if (absl::StartsWith(NameOf(family), "matmul.")) {
           matmul += totals.flops;
-        } else if (family == KernelFamily::kAttention) {
+        } else if (IsAttention(family)) {
           attention += totals.flops;
         } else if (family == KernelFamily::kOptimizer) {
           optimizer += totals.bytes;
@@ -442,7 +443,8 @@ TEST(Replay, TimesMatMulsAloneAndLeavesTheWeights) {
       EXPECT_TRUE(result.ok()) << result.status();
       losses.push_back(result->loss);
       if (!replays) continue;
-      for (const KernelFamily family : {KernelFamily::kMatMulMlp, KernelFamily::kAttention}) {
+      for (const KernelFamily family :
+           {KernelFamily::kMatMulMlp, KernelFamily::kAttentionForward}) {
         const auto index = static_cast<std::size_t>(family);
         const FamilyTotals before = solo->engine->families()[index];
         const auto seconds = solo->engine->ReplaySeconds(std::array{family}, 2);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "tests/parity/engine_harness.h"
 
@@ -57,11 +58,19 @@ ModelConfig TinyModel(const std::string& name) {
   return model;
 }
 
-class FiniteDifferenceTest : public testing::TestWithParam<const char*> {};
+struct Case {
+  const char* model;
+  bool reset_attention = false;
+  bool reset_positions = false;
+};
+
+class FiniteDifferenceTest : public testing::TestWithParam<Case> {};
 
 TEST_P(FiniteDifferenceTest, WholeModelGradientAgrees) {
   RunOptions options;
-  options.plan.model = TinyModel(GetParam());
+  options.plan.model = TinyModel(GetParam().model);
+  options.plan.reset_attention = GetParam().reset_attention;
+  options.plan.reset_positions = GetParam().reset_positions;
   options.plan.parameter_dtype = DType::kF64;
   options.plan.sequence_length = 7;
   options.plan.global_batch = 2;
@@ -82,11 +91,11 @@ TEST_P(FiniteDifferenceTest, WholeModelGradientAgrees) {
   ASSERT_TRUE(engine.WeightsChanged().ok());
   const GlobalBatch batch = MakeBatch(options, 1);
   // A learning rate of zero leaves the weights where they are; weight decay is scaled by it.
-  const auto step = engine.Step({1, 0.0, batch.tokens, batch.targets});
+  const auto step = engine.Step({1, 0.0, batch.tokens, batch.targets, batch.document_begins});
   ASSERT_TRUE(step.ok()) << step.status();
 
   const auto loss = [&] {
-    const auto result = engine.Evaluate(batch.tokens, batch.targets, 1);
+    const auto result = engine.Evaluate(batch.tokens, batch.targets, batch.document_begins, 1);
     EXPECT_TRUE(result.ok()) << result.status();
     return result->loss_sum;
   };
@@ -119,7 +128,14 @@ TEST_P(FiniteDifferenceTest, WholeModelGradientAgrees) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FiniteDifferenceTest,
-                         testing::Values("minillm", "gpt2", "llama", "qwen", "qwen3"));
+                         testing::Values(Case{"minillm"}, Case{"gpt2"}, Case{"llama"}, Case{"qwen"},
+                                         Case{"qwen3"}, Case{"gpt2", true}, Case{"qwen3", true},
+                                         Case{"gpt2", true, true}),
+                         [](const auto& info) {
+                           return std::string(info.param.model) +
+                                  (info.param.reset_attention ? "_documents" : "") +
+                                  (info.param.reset_positions ? "_positions" : "");
+                         });
 
 }  // namespace
 }  // namespace fsdp

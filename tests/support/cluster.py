@@ -67,9 +67,11 @@ class Cluster:
     """Use as a context manager."""
 
     def __init__(self, workers=4, state_dir=None, separate=False, device="cpu", share_device=False,
-                 coordinator_flags=()):
+                 coordinator_flags=(), worker_flags=(), client_flags=()):
         """device: "cpu" or "cuda"; share_device: more workers than GPUs."""
+        self.client_flags = client_flags
         self.coordinator_flags = coordinator_flags
+        self.worker_flags = worker_flags
         self.num_workers = workers
         self.device = device
         self.share_device = share_device
@@ -152,7 +154,7 @@ class Cluster:
         self._spawn(key, BIN / "fsdp-worker", f"--coordinator={self.server}",
                     f"--state-dir={self.root / key}", f"--devices={devices}",
                     "--metrics-listen=127.0.0.1:0", f"--port-file={self.root / (key + '.ports')}",
-                    "--cpu-threads=1", *more)
+                    "--cpu-threads=1", *self.worker_flags, *more)
 
     def worker_metrics_url(self, key="workers"):
         return f"http://127.0.0.1:{self._port_file(key)['metrics']}/metrics"
@@ -168,7 +170,8 @@ class Cluster:
     def ctl(self, *arguments, check=True, timeout=120, stdin=None):
         """Runs fsdpctl; returns the finished process."""
         done = subprocess.run(
-            [str(BIN / "fsdpctl"), *map(str, arguments), "--server", self.server], text=True,
+            [str(BIN / "fsdpctl"), *map(str, arguments), "--server", self.server,
+             *map(str, self.client_flags)], text=True,
             capture_output=True, timeout=timeout, check=False, input=stdin,
             env={"FSDPCTL_RECONNECT": "60s", **os.environ, "NO_COLOR": "1", "HOME": str(self.root)})
         if check and done.returncode != 0:

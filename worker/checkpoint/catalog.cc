@@ -26,6 +26,13 @@ std::string MissingFile(BlobStore& store, const CatalogEntry& entry) {
   return "";
 }
 
+// Absent: it was not evaluated, or was not finite.
+std::optional<double> LossOf(const Manifest& manifest, const std::string& set) {
+  if (set.empty()) return manifest.validation_loss;
+  const auto found = manifest.evaluation_losses.find(set);
+  return found == manifest.evaluation_losses.end() ? std::nullopt : found->second;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<CatalogEntry>> ListCheckpoints(BlobStore& store,
@@ -102,8 +109,8 @@ std::vector<std::string> DecideRetention(const std::vector<CatalogEntry>& entrie
     if (policy.keep_every_steps > 0 && entry->step % policy.keep_every_steps == 0) {
       kept.insert(entry);
     }
-    const auto& loss = entry->manifest->validation_loss;
-    if (loss.has_value() && (best == nullptr || *loss < *best->manifest->validation_loss)) {
+    const std::optional<double> loss = LossOf(*entry->manifest, policy.best_by);
+    if (loss.has_value() && (best == nullptr || *loss < *LossOf(*best->manifest, policy.best_by))) {
       best = entry;
     }
   }

@@ -35,7 +35,8 @@ absl::StatusOr<CatalogEntry> FindNewestCheckpoint(BlobStore& store, const std::s
 struct RetentionPolicy {
   int keep_last = 2;  // the newest N; 0: all
   std::int64_t keep_every_steps = 0;
-  bool keep_best = false;  // the one with the lowest validation loss
+  bool keep_best = false;  // the one with the lowest loss of `best_by`
+  std::string best_by;     // an evaluation set; empty: the validation data
 };
 
 // The epoch that retention acts for. What earlier ones saved after the step that it resumed from

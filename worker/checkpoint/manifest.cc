@@ -171,6 +171,15 @@ absl::StatusOr<NumericState> ParseNumerics(const json& value) {
   return state;
 }
 
+absl::Status ParseEvaluationLosses(const json& value,
+                                   std::map<std::string, std::optional<double>>* losses) {
+  Fields fields(value, "evaluation_losses");
+  if (value.is_object()) {
+    for (const auto& [set, loss] : value.items()) fields.Loss(set.c_str(), &(*losses)[set]);
+  }
+  return fields.Done();
+}
+
 absl::StatusOr<ManifestFile> ParseFile(const json& value, const std::string& where) {
   ManifestFile file;
   Fields fields(value, where);
@@ -346,6 +355,10 @@ std::string SerializeManifest(const Manifest& manifest) {
   out["train_loss"] = LossToJson(manifest.train_loss);
   out["validation_loss"] = LossToJson(manifest.validation_loss);
   // Left out where there is nothing to say.
+  if (!manifest.evaluation_losses.empty()) {
+    auto& losses = out["evaluation_losses"] = nlohmann::ordered_json::object();
+    for (const auto& [set, loss] : manifest.evaluation_losses) losses[set] = LossToJson(loss);
+  }
   if (manifest.numerics != NumericState()) out["numerics"] = ToJson(manifest.numerics);
   out["files"] = json::array();
   for (const ManifestFile& file : manifest.files) {
@@ -380,6 +393,9 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view text) {
   fields.Text("created", &manifest.created);
   fields.Loss("train_loss", &manifest.train_loss);
   fields.Loss("validation_loss", &manifest.validation_loss);
+  if (const json* losses = fields.Optional("evaluation_losses"); losses != nullptr) {
+    RETURN_IF_ERROR(ParseEvaluationLosses(*losses, &manifest.evaluation_losses));
+  }
   if (const json* numerics = fields.Optional("numerics"); numerics != nullptr) {
     ASSIGN_OR_RETURN(manifest.numerics, ParseNumerics(*numerics));
   }

@@ -8,6 +8,7 @@
 // never writes over a live one's files.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -71,6 +72,8 @@ struct Manifest {
   std::string created;                 // RFC 3339, UTC
   std::optional<double> train_loss;    // of `step`
   std::optional<double> validation_loss;
+  // Of each of data.evaluationSets, by name; absent: not finite.
+  std::map<std::string, std::optional<double>> evaluation_losses;
   NumericState numerics;
   std::vector<ManifestFile> files;      // by rank
   std::vector<ManifestTensor> tensors;  // by name

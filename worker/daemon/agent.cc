@@ -10,8 +10,13 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "proto/support/access_token.h"
 #include "proto/support/log.h"
+#include "proto/support/status.h"
+#include "proto/support/tls/grpc_credentials.h"
+#include "proto/support/tls/tls_probe.h"
 #include "worker/daemon/build_version.h"
+#include "worker/daemon/grpc_status.h"
 #include "worker/daemon/timestamps.h"
 #include "worker/daemon/version.h"
 
@@ -22,13 +27,11 @@ std::chrono::nanoseconds ToChrono(absl::Duration duration) {
   return absl::ToChronoNanoseconds(duration);
 }
 
-absl::Status FromGrpc(const grpc::Status& status) {
-  return {static_cast<absl::StatusCode>(status.error_code()), status.error_message()};
-}
-
 // A channel of its own for each dial: gRPC's shared one would add its own backoff to ours.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+std::shared_ptr<grpc::Channel> MakeChannel(
+    const Agent::Options& options, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
+  SetServerName(options.tls_server_name, &arguments);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Of one TCP connect; a host that swallows packets must not hold the dialler for gRPC's 20 s.
@@ -38,7 +41,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(options.coordinator, credentials, arguments);
 }
 
 }  // namespace
@@ -50,8 +53,16 @@ absl::Duration Backoff::Next() {
 }
 
 struct Agent::Connection {
-  explicit Connection(const std::string& target)
-      : stub(v1::WorkerService::NewStub(MakeChannel(target))) {}
+  // Certificates that cannot be read: it fails when it is opened, like a coordinator that cannot be
+  // reached.
+  explicit Connection(const Options& options) {
+    auto credentials = ChannelCredentialsFrom(options.tls, TlsFileNames(), absl::Now());
+    if (credentials.ok()) {
+      stub = v1::WorkerService::NewStub(MakeChannel(options, *credentials));
+    } else {
+      no_credentials = credentials.status();
+    }
+  }
 
   // Waits for the TCP connection, unless context.TryCancel is called.
   void Open() {
@@ -74,7 +85,9 @@ struct Agent::Connection {
     closed = true;
   }
 
+  absl::Status no_credentials;
   grpc::ClientContext context;
+  // Null without credentials.
   std::unique_ptr<v1::WorkerService::Stub> stub;
   std::unique_ptr<grpc::ClientReaderWriter<v1::ConnectRequest, v1::ConnectResponse>> stream;
   const MonotonicTime start = Clock::Real().Now();
@@ -122,7 +135,7 @@ void Agent::RunAgent() {
   Backoff backoff(options_.backoff_initial, options_.backoff_max, std::random_device{}());
   absl::Status last_status;
   while (true) {
-    auto connection = std::make_shared<Connection>(options_.coordinator);
+    auto connection = std::make_shared<Connection>(options_);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return;
@@ -144,7 +157,8 @@ void Agent::RunAgent() {
     if (stopping) return;
     // Once per kind of failure, not once per attempt.
     if (status != last_status) {
-      LOG_WARNING("coordinator %s: %s; dialling again", options_.coordinator, status.ToString());
+      LOG_WARNING("coordinator %s: %s; dialling again", options_.coordinator,
+                  Explain(status).ToString());
     }
     last_status = status;
     lock.lock();
@@ -152,8 +166,21 @@ void Agent::RunAgent() {
   }
 }
 
+absl::Status Agent::Explain(const absl::Status& status) const {
+  if (!absl::IsUnavailable(status)) return status;
+  const absl::Status reason = ProbeTls({.server = options_.coordinator,
+                                        .files = options_.tls,
+                                        .server_name = options_.tls_server_name});
+  return reason.ok() ? status : reason;
+}
+
 // From hello to the stream's end, whose status it returns.
 absl::Status Agent::Converse(const std::shared_ptr<Connection>& connection) {
+  RETURN_IF_ERROR(connection->no_credentials);
+  if (!options_.token_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(options_.token_file));
+    connection->context.AddMetadata("authorization", "Bearer " + token);
+  }
   connection->Open();
   v1::ConnectRequest request;
   v1::WorkerHello& hello = *request.mutable_hello();

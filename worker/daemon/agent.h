@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "fsdp/v1/worker_service.pb.h"
 #include "proto/support/clock.h"
+#include "proto/support/tls/tls_files.h"
 #include "worker/daemon/spool.h"
 
 namespace fsdp::daemon {
@@ -61,6 +62,13 @@ class Agent {
   struct Options {
     // HOST:PORT.
     std::string coordinator;
+    // File of the token that says that this is a worker, read at each dial; empty: none is sent.
+    std::string token_file;
+    // Read at every dial, so that a renewed certificate is used from the next one on; empty: in the
+    // clear.
+    TlsFiles tls;
+    // The name that the coordinator's certificate must have; empty: the host of `coordinator`.
+    std::string tls_server_name;
     absl::Duration backoff_initial = absl::Milliseconds(50);
     absl::Duration backoff_max = absl::Seconds(2);
     // A coordinator that takes the connection but does not answer the hello is given up.
@@ -103,6 +111,8 @@ class Agent {
   void RunSender();
   void RunHeartbeat();
   absl::Status Converse(const std::shared_ptr<Connection>& connection);
+  // What to say of a failure to connect: certificates, where they are the reason.
+  [[nodiscard]] absl::Status Explain(const absl::Status& status) const;
   void HandleWelcome(Connection& connection, const fsdp::v1::Welcome& welcome);
   void HandleResponse(fsdp::v1::ConnectResponse response);
   void SendSpool(Connection& connection);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/crc32c.h"
 #include "proto/support/status.h"
+#include "worker/daemon/profile_files.h"
 
 namespace fsdp::daemon {
 namespace {
@@ -78,23 +79,10 @@ absl::Status CheckNames(const v1::ReadFilePiece& request) {
   return absl::OkStatus();
 }
 
-absl::Status Fill(const v1::ReadFilePiece& request, v1::FilePiece* piece) {
-  RETURN_IF_ERROR(CheckNames(request));
-  const std::string folder_path = absl::StrCat(request.directory(), "/", request.folder());
-  const std::string path = absl::StrCat(folder_path, "/", request.file());
-  const Descriptor directory(
-      ::open(request.directory().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory.get() < 0)
-    return ErrnoToStatus(errno, absl::StrCat("open(", request.directory(), ")"));
-  const Descriptor folder(::openat(directory.get(), request.folder().c_str(),
-                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (folder.get() < 0) return ErrnoToStatus(errno, absl::StrCat("open(", folder_path, ")"));
-  // O_NONBLOCK: a FIFO in the place of a file must not hang the open.
-  const Descriptor file(::openat(folder.get(), request.file().c_str(),
-                                 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file.get() < 0) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
+absl::Status ReadFrom(int file, const std::string& path, const v1::ReadFilePiece& request,
+                      v1::FilePiece* piece) {
   struct stat info{};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is no regular file"));
   }
   if (request.offset() < 0 || request.offset() > info.st_size) {
@@ -108,7 +96,7 @@ absl::Status Fill(const v1::ReadFilePiece& request, v1::FilePiece* piece) {
   data.resize(
       static_cast<std::size_t>(std::min<std::int64_t>(wanted, info.st_size - request.offset())));
   for (std::size_t at = 0; at < data.size();) {
-    const ssize_t got = ::pread(file.get(), data.data() + at, data.size() - at,
+    const ssize_t got = ::pread(file, data.data() + at, data.size() - at,
                                 static_cast<off_t>(request.offset()) + static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoToStatus(errno, absl::StrCat("pread(", path, ")"));
@@ -118,6 +106,35 @@ absl::Status Fill(const v1::ReadFilePiece& request, v1::FilePiece* piece) {
   piece->set_crc32c(Crc32c(std::as_bytes(std::span(data))));
   piece->set_size_bytes(info.st_size);
   return absl::OkStatus();
+}
+
+absl::Status ReadCheckpointFile(const v1::ReadFilePiece& request, const PathRoots& roots,
+                                v1::FilePiece* piece) {
+  RETURN_IF_ERROR(CheckNames(request));
+  RETURN_IF_ERROR(roots.CheckOnDisk({"spec.checkpoint.dir", request.directory()}));
+  const std::string folder_path = absl::StrCat(request.directory(), "/", request.folder());
+  const std::string path = absl::StrCat(folder_path, "/", request.file());
+  const Descriptor directory(
+      ::open(request.directory().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0)
+    return ErrnoToStatus(errno, absl::StrCat("open(", request.directory(), ")"));
+  const Descriptor folder(::openat(directory.get(), request.folder().c_str(),
+                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.get() < 0) return ErrnoToStatus(errno, absl::StrCat("open(", folder_path, ")"));
+  // O_NONBLOCK: a FIFO in the place of a file must not hang the open.
+  const Descriptor file(::openat(folder.get(), request.file().c_str(),
+                                 O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file.get() < 0) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
+  return ReadFrom(file.get(), path, request, piece);
+}
+
+absl::Status ReadProfileFile(const v1::ReadFilePiece& request, const std::string& directory,
+                             v1::FilePiece* piece) {
+  RETURN_IF_ERROR(CheckProfileName(request.profile()));
+  const std::string path = ProfilePath(directory, request.profile());
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file.get() < 0) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
+  return ReadFrom(file.get(), path, request, piece);
 }
 
 v1::FilePiece Refusal(const v1::ReadFilePiece& request, const absl::Status& status) {
@@ -130,15 +147,22 @@ v1::FilePiece Refusal(const v1::ReadFilePiece& request, const absl::Status& stat
 
 }  // namespace
 
-v1::FilePiece ReadPiece(const v1::ReadFilePiece& request) {
+v1::FilePiece ReadPiece(const v1::ReadFilePiece& request, const std::string& profile_directory,
+                        const PathRoots& roots) {
   v1::FilePiece piece;
   piece.set_request(request.request());
-  const absl::Status status = Fill(request, &piece);
+  const absl::Status status = request.profile().empty()
+                                  ? ReadCheckpointFile(request, roots, &piece)
+                                  : ReadProfileFile(request, profile_directory, &piece);
   return status.ok() ? piece : Refusal(request, status);
 }
 
-CheckpointFiles::CheckpointFiles(std::function<void(v1::FilePiece)> answer)
-    : answer_(std::move(answer)), thread_([this] { Loop(); }) {}
+CheckpointFiles::CheckpointFiles(std::string profile_directory, PathRoots roots,
+                                 std::function<void(v1::FilePiece)> answer)
+    : profile_directory_(std::move(profile_directory)),
+      roots_(std::move(roots)),
+      answer_(std::move(answer)),
+      thread_([this] { Loop(); }) {}
 
 CheckpointFiles::~CheckpointFiles() {
   {
@@ -169,7 +193,7 @@ void CheckpointFiles::Loop() {
     const v1::ReadFilePiece request = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    answer_(ReadPiece(request));
+    answer_(ReadPiece(request, profile_directory_, roots_));
     lock.lock();
   }
 }

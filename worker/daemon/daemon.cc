@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
+#include "proto/support/spec_paths.h"
 #include "proto/support/status.h"
 #include "worker/daemon/checkpoint_files.h"
 #include "worker/daemon/event_queue.h"
@@ -71,8 +73,9 @@ absl::Status ValidateWorkerName(const std::string& name) {
 
 class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
  public:
-  Impl(Options options, std::unique_ptr<Nvml> nvml, std::unique_ptr<Spool> spool)
+  Impl(Options options, PathRoots roots, std::unique_ptr<Nvml> nvml, std::unique_ptr<Spool> spool)
       : options_(std::move(options)),
+        roots_(std::move(roots)),
         nvml_(std::move(nvml)),
         spool_(std::move(spool)),
         marker_path_(absl::StrCat(options_.state_dir, "/", options_.name, "/rank")),
@@ -80,7 +83,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
         metrics_(options_.metrics, Clock::Real()),
         device_(options_.device),
         agent_(options_.agent, *spool_, *this),
-        checkpoint_files_([this](v1::FilePiece piece) {
+        checkpoint_files_(ProfileDirectory(), roots_, [this](v1::FilePiece piece) {
           v1::ConnectRequest message;
           *message.mutable_file_piece() = std::move(piece);
           agent_.Send(std::move(message));
@@ -95,7 +98,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     hello.set_incarnation(incarnation_);
     hello.set_host(HostName());
     hello.set_metrics_address(options_.metrics_address);
-    hello.set_rank_address(RankAddress());
+    hello.set_rank_address(options_.network.address);
     if (const auto running = pulses_.running()) *hello.mutable_running() = *running;
     const std::lock_guard<std::mutex> lock(mutex_);
     *hello.mutable_device() = device_;
@@ -117,6 +120,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     events_.Post([this, welcome] { supervisor_->OnWelcome(welcome); });
   }
   void OnCommand(v1::ConnectResponse command) override {
+    if (command.has_clock_probe()) return AnswerProbe(command.clock_probe());
     if (command.has_read_file_piece()) {
       return checkpoint_files_.Read(std::move(*command.mutable_read_file_piece()));
     }
@@ -206,6 +210,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
     if (device_.memory_used_bytes() > 0) {
       snapshot.set_device_memory_used_bytes(device_.memory_used_bytes());
     }
+    *snapshot.mutable_health() = health_.health();
     snapshot.set_rank_active(rank_active_);
     snapshot.set_num_stale_commands(stats_.num_stale_commands);
     for (const auto& [reason, count] : stats_.trainer_exits) {
@@ -217,16 +222,27 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   [[nodiscard]] const std::string& incarnation() const { return incarnation_; }
 
  private:
-  std::string RankAddress() const {
-    const std::string& bind = options_.bind_address;
-    return bind.empty() || bind == "localhost" ? "127.0.0.1" : bind;
+  // At once, on the thread that heard it.
+  void AnswerProbe(const v1::ClockProbe& probe) {
+    const auto now = [] { return absl::ToInt64Nanoseconds(Clock::Real().Now().since_start()); };
+    v1::ConnectRequest message;
+    v1::ClockAnswer& answer = *message.mutable_clock_answer();
+    answer.set_sent_ns(probe.sent_ns());
+    answer.set_received_ns(now());
+    answer.set_answered_ns(now());
+    agent_.Send(std::move(message));
+  }
+
+  std::string ProfileDirectory() const {
+    return absl::StrCat(options_.state_dir, "/", options_.name, "/profiles");
   }
 
   Supervisor::Options SupervisorOptions() const {
     Supervisor::Options options = options_.supervisor;
-    options.bind_address = options_.bind_address;
+    options.bind_address = options_.network.address;
     options.cache_dir = options_.state_dir + "/cache";
     options.share_device = options_.share_device;
+    options.profile_dir = ProfileDirectory();
     return options;
   }
 
@@ -249,8 +265,11 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
           absl::StrFormat("the job needs a %s device, this worker has %s",
                           v1::DeviceType_Name(wanted), DeviceLabel(options_.device)));
     }
+    for (const SpecPath& path : PathsOf(start.job())) RETURN_IF_ERROR(roots_.CheckOnDisk(path));
+    RETURN_IF_ERROR(CheckPeers(options_.network, start));
     return StartTrainer({.path = options_.trainer,
-                         .environment = TrainerEnvironment(environ, start.job(), options_.device)},
+                         .environment = TrainerEnvironment(environ, start.job(), options_.device,
+                                                           options_.network)},
                         this);
   }
 
@@ -325,13 +344,29 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
 
   // A thread of its own: a driver with a sick GPU may let its callers wait for minutes.
   void WatchDevice() {
+    const absl::Duration poll = std::min(options_.device_poll, options_.health_poll);
+    MonotonicTime next_look = Clock::Real().Now() + options_.device_poll;
     std::unique_lock<std::mutex> lock(mutex_);
     while (!closing_) {
-      wake_watcher_.wait_for(lock, absl::ToChronoNanoseconds(options_.device_poll),
-                             [this] { return closing_; });
+      wake_watcher_.wait_for(lock, absl::ToChronoNanoseconds(poll), [this] { return closing_; });
       lock.unlock();
-      LookAtDevice();
+      ReadHealth();
+      if (Clock::Real().Now() >= next_look) {
+        LookAtDevice();
+        next_look = Clock::Real().Now() + options_.device_poll;
+      }
       lock.lock();
+    }
+  }
+
+  void ReadHealth() {
+    if (options_.device.type() != v1::DEVICE_TYPE_CUDA) return;
+    const absl::StatusOr<DeviceReading> reading = nvml_->ReadHealth(options_.device.index());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (reading.ok()) {
+      health_.Update(*reading, Clock::Real().Now());
+    } else {
+      health_.Miss(Clock::Real().Now());
     }
   }
 
@@ -394,6 +429,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   }
 
   const Options options_;
+  const PathRoots roots_;
   const std::unique_ptr<Nvml> nvml_;
   const std::unique_ptr<Spool> spool_;
   const std::string marker_path_;
@@ -406,6 +442,7 @@ class Daemon::Impl final : public AgentDelegate, public TrainerObserver {
   std::condition_variable wake_watcher_;
   // Guarded by mutex_.
   v1::DeviceInfo device_;
+  HealthMeter health_;
   std::string device_reason_;
   std::string leftover_reason_;
   std::string shutdown_reason_;
@@ -439,11 +476,13 @@ const std::string& Daemon::incarnation() const { return impl_->incarnation(); }
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(Options options,
                                                        std::unique_ptr<Nvml> nvml) {
   RETURN_IF_ERROR(ValidateWorkerName(options.name));
+  ASSIGN_OR_RETURN(PathRoots roots, PathRoots::Create(options.allowed_paths));
   RETURN_IF_ERROR(MakeDirectories(options.state_dir + "/cache"));
   options.spool.dir = absl::StrCat(options.state_dir, "/", options.name, "/spool");
   options.spool.first_sequence = absl::ToUnixMicros(absl::Now());
   ASSIGN_OR_RETURN(std::unique_ptr<Spool> spool, Spool::Open(options.spool));
-  auto impl = std::make_unique<Impl>(std::move(options), std::move(nvml), std::move(spool));
+  auto impl = std::make_unique<Impl>(std::move(options), std::move(roots), std::move(nvml),
+                                     std::move(spool));
   return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 #include "worker/daemon/agent.h"
 #include "worker/daemon/daemon_link.pb.h"
 #include "worker/daemon/inventory.h"
+#include "worker/daemon/job_network.h"
 #include "worker/daemon/rank_metrics.h"
 #include "worker/daemon/spool.h"
 #include "worker/daemon/supervisor.h"
@@ -30,8 +32,10 @@ class Daemon {
     std::string trainer;
     // For the hello: where Prometheus finds this worker, HOST:PORT.
     std::string metrics_address;
-    // Where ranks bind, and what peers are told; empty: loopback.
-    std::string bind_address;
+    // Where ranks bind, and what peers are told.
+    JobNetwork network;
+    // Folders that a job's paths must lie in, with symbolic links resolved; empty: anywhere.
+    std::vector<std::string> allowed_paths;
     // No check for foreign memory on the device, and trainers are told that they may have company
     // there.
     bool share_device = false;
@@ -44,8 +48,10 @@ class Daemon {
     absl::Duration leftover_poll = absl::Seconds(2);
     // How often an idle device is looked at.
     absl::Duration device_poll = absl::Seconds(5);
+    // How often its health is read.
+    absl::Duration health_poll = absl::Seconds(1);
     Agent::Options agent;
-    // Bind address, cache directory and share_device are filled in.
+    // Address of ranks, cache directory and share_device are filled in.
     Supervisor::Options supervisor;
     // Directory and first number are filled in.
     Spool::Options spool;
@@ -53,7 +59,7 @@ class Daemon {
   };
 
   // Opens the state directory, ends what a previous life left running, and reports it.
-  //   INVALID_ARGUMENT  bad name
+  //   INVALID_ARGUMENT  bad name, a folder of `allowed_paths` that is not absolute
   //   others            as Spool::Open
   static absl::StatusOr<std::unique_ptr<Daemon>> Create(Options options,
                                                         std::unique_ptr<Nvml> nvml);
@@ -85,10 +91,12 @@ absl::Status ValidateWorkerName(const std::string& name);
 std::string MakeIncarnation();
 
 // The environment of a trainer: what it needs of ours (paths, locale, sanitizer options and the
-// allowed names), then the job's, as far as the names are allowed, then CUDA_VISIBLE_DEVICES for a
-// CUDA device. Allowed: NCCL_*, GLOO_*, OMP_*, OPENBLAS_*, DNNL_*, FSDP_*, CUDA_LAUNCH_BLOCKING.
+// allowed names), then the job's, as far as the names are allowed, then the network's for what
+// neither of them sets, then CUDA_VISIBLE_DEVICES for a CUDA device. Allowed: NCCL_*, GLOO_*,
+// OMP_*, OPENBLAS_*, DNNL_*, FSDP_*, CUDA_LAUNCH_BLOCKING.
 std::map<std::string, std::string> TrainerEnvironment(char** ours, const fsdp::v1::TrainingJob& job,
-                                                      const fsdp::v1::DeviceInfo& device);
+                                                      const fsdp::v1::DeviceInfo& device,
+                                                      const JobNetwork& network);
 
 }  // namespace fsdp::daemon
 

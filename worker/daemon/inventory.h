@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "fsdp/v1/cluster_service.pb.h"
+#include "worker/daemon/device_health.h"
 
 namespace fsdp::daemon {
 
@@ -35,6 +36,9 @@ class Nvml {
   // Processes that hold memory on the device, as far as the driver tells (none from inside a
   // container).
   virtual absl::StatusOr<std::vector<Process>> Processes(int index) const = 0;
+  // Its health at this moment, as far as the driver tells; by default nothing.
+  //   NOT_FOUND  no such index
+  virtual absl::StatusOr<DeviceReading> ReadHealth(int /*index*/) const { return DeviceReading(); }
 };
 
 // What `--devices` asks for.

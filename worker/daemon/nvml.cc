@@ -11,6 +11,7 @@
 #include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "worker/daemon/inventory.h"
+#include "worker/daemon/nvml_health.h"
 
 namespace fsdp::daemon {
 namespace {
@@ -72,7 +73,7 @@ bool ResolveAll(void* library, Api* api) {
 class RealNvml final : public Nvml {
  public:
   RealNvml(void* library, const Api& api, int count)
-      : library_(library), api_(api), count_(count) {}
+      : library_(library), api_(api), health_(NvmlHealth::Resolve(library)), count_(count) {}
   ~RealNvml() override {
     api_.shutdown();
     ::dlclose(library_);
@@ -125,6 +126,11 @@ class RealNvml final : public Nvml {
     return processes;
   }
 
+  absl::StatusOr<DeviceReading> ReadHealth(int index) const override {
+    ASSIGN_OR_RETURN(NvmlDevice handle, Handle(index));
+    return health_.Read(handle);
+  }
+
  private:
   absl::StatusOr<NvmlDevice> Handle(int index) const {
     if (index < 0 || index >= count_) {
@@ -143,6 +149,7 @@ class RealNvml final : public Nvml {
 
   void* const library_;
   const Api api_;
+  const NvmlHealth health_;
   const int count_;
 };
 

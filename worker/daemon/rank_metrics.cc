@@ -62,7 +62,10 @@ void RankMetrics::Begin(const v1::EpochKey& key) {
   Entry& entry = entries_[id];
   *entry.series.mutable_key() = key;
   entry.series.set_state(v1::RANK_STATE_STARTING);
+  // A new trainer counts from zero.
   entry.last_families.clear();
+  entry.last_collectives.clear();
+  entry.last_profiler.Clear();
   entry.end.reset();
 }
 
@@ -104,6 +107,8 @@ void RankMetrics::AddStep(const v1::EpochKey& key, const v1::StepReport& report)
   if (metrics.has_validation_loss()) series.set_validation_loss(metrics.validation_loss());
   if (!metrics.evaluations().empty()) *series.mutable_evaluations() = metrics.evaluations();
   AddFamilies(report, entry);
+  AddCollectives(report, entry);
+  AddProfiler(report, entry);
   *series.mutable_last() = report;
   series.set_last_step_unix_seconds(absl::ToDoubleSeconds(clock_.WallNow() - absl::UnixEpoch()));
 }
@@ -119,8 +124,48 @@ void RankMetrics::AddFamilies(const v1::StepReport& report, Entry* entry) {
                                                   static_cast<double>(before.launches())));
     totals.set_flops(totals.flops() + grown(now.flops(), before.flops()));
     totals.set_bytes(totals.bytes() + grown(now.bytes(), before.bytes()));
+    totals.set_savable_seconds(grown(now.savable_seconds(), before.savable_seconds()));
     before = now;
   }
+}
+
+void RankMetrics::AddCollectives(const v1::StepReport& report, Entry* entry) {
+  for (const v1::CollectiveTotals& now : report.collectives()) {
+    v1::CollectiveTotals& before = entry->last_collectives[now.operation()];
+    auto& all = *entry->series.mutable_collectives();
+    auto found = std::find_if(all.begin(), all.end(), [&](const v1::CollectiveTotals& totals) {
+      return totals.operation() == now.operation();
+    });
+    v1::CollectiveTotals& totals = found == all.end() ? *all.Add() : *found;
+    totals.set_operation(now.operation());
+    totals.set_count(totals.count() + std::max<std::int64_t>(0, now.count() - before.count()));
+    totals.set_bytes(totals.bytes() + std::max<std::int64_t>(0, now.bytes() - before.bytes()));
+    totals.set_seconds(totals.seconds() + std::max(0.0, now.seconds() - before.seconds()));
+    before = now;
+  }
+}
+
+void RankMetrics::AddProfiler(const v1::StepReport& report, Entry* entry) {
+  if (!report.has_profiler()) return;
+  const v1::ProfilerHealth& now = report.profiler();
+  const v1::ProfilerHealth& before = entry->last_profiler;
+  v1::ProfilerHealth& totals = *entry->series.mutable_profiler();
+  const auto grown = [](auto to, auto from) { return std::max(decltype(to){0}, to - from); };
+  totals.set_state(now.state());
+  totals.set_message(now.message());
+  totals.set_windows(totals.windows() + grown(now.windows(), before.windows()));
+  totals.set_samples(totals.samples() + grown(now.samples(), before.samples()));
+  for (const auto& [reason, count] : now.dropped()) {
+    const auto last = before.dropped().find(reason);
+    (*totals.mutable_dropped())[reason] +=
+        grown(count, last == before.dropped().end() ? 0 : last->second);
+  }
+  for (const auto& [kind, seconds] : now.overhead_seconds()) {
+    const auto last = before.overhead_seconds().find(kind);
+    (*totals.mutable_overhead_seconds())[kind] +=
+        grown(seconds, last == before.overhead_seconds().end() ? 0.0 : last->second);
+  }
+  entry->last_profiler = now;
 }
 
 void RankMetrics::End(const v1::EpochKey& key) {

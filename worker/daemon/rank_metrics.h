@@ -46,12 +46,16 @@ class RankMetrics {
     RankSeries series;
     // The trainer's own totals at the last report: families count from the trainer's start.
     std::map<std::string, fsdp::v1::FamilyVerdict> last_families;
+    std::map<std::string, fsdp::v1::CollectiveTotals> last_collectives;
+    fsdp::v1::ProfilerHealth last_profiler;
     std::optional<MonotonicTime> end;
   };
 
   Entry* Find(const fsdp::v1::EpochKey& key);
   void DropExpired();
   static void AddFamilies(const fsdp::v1::StepReport& report, Entry* entry);
+  static void AddCollectives(const fsdp::v1::StepReport& report, Entry* entry);
+  static void AddProfiler(const fsdp::v1::StepReport& report, Entry* entry);
 
   const Options options_;
   Clock& clock_;

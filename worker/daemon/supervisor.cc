@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
+#include "worker/daemon/profile_files.h"
 #include "worker/daemon/supervisor_rank.h"
 #include "worker/daemon/timestamps.h"
 
@@ -62,6 +63,7 @@ void Supervisor::OnWelcome(const v1::Welcome& welcome) {
     return;
   }
   ResendPending(welcome.acked_sequence());
+  SendProfileUpdates();
 }
 
 void Supervisor::OnDisconnected() {
@@ -100,7 +102,10 @@ void Supervisor::OnCommand(const v1::ConnectResponse& command) {
       return HandleStale(command.stale_epoch());
     case v1::ConnectResponse::kDumpDiagnostics:
       return HandleDump(command.dump_diagnostics());
+    case v1::ConnectResponse::kStartProfile:
+      return HandleProfile(command.start_profile());
     // The daemon's and the agent's own.
+    case v1::ConnectResponse::kClockProbe:
     case v1::ConnectResponse::kReadFilePiece:
     case v1::ConnectResponse::kWelcome:
     case v1::ConnectResponse::kReportAck:
@@ -227,6 +232,39 @@ void Supervisor::HandleDump(const v1::DumpDiagnostics& dump) {
   v1::DaemonToTrainer message;
   *message.mutable_dump() = dump;
   ToTrainer(message);
+}
+
+void Supervisor::HandleProfile(const v1::StartProfile& start) {
+  if (!IsCurrent(start.key(), "profile")) {
+    return RefuseProfile(start, "the rank does not run here any more");
+  }
+  absl::Status status = CheckProfileName(start.profile());
+  if (status.ok()) status = PrepareProfileDirectory(options_.profile_dir);
+  if (!status.ok()) return RefuseProfile(start, std::string(status.message()));
+  v1::DaemonToTrainer message;
+  v1::TrainerProfile& profile = *message.mutable_profile();
+  profile.set_profile(start.profile());
+  *profile.mutable_options() = start.options();
+  profile.set_path(ProfilePath(options_.profile_dir, start.profile()));
+  ToTrainer(message);
+}
+
+void Supervisor::RefuseProfile(const v1::StartProfile& start, const std::string& why) {
+  v1::ConnectRequest request;
+  v1::ProfileUpdate& update = *request.mutable_profile_update();
+  *update.mutable_key() = start.key();
+  update.set_profile(start.profile());
+  update.set_state(v1::PROFILE_STATE_FAILED);
+  update.set_message(why);
+  effects_.send(std::move(request));
+}
+
+void Supervisor::SendProfileUpdates() {
+  for (const auto& [name, update] : rank_->profiles) {
+    v1::ConnectRequest request;
+    *request.mutable_profile_update() = update;
+    effects_.send(std::move(request));
+  }
 }
 
 void Supervisor::HandleCommit(const v1::CommitEpoch& commit) {

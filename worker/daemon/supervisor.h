@@ -57,6 +57,8 @@ class Supervisor {
     std::string bind_address;
     std::string cache_dir;
     bool share_device = false;
+    // Where trainers write recordings.
+    std::string profile_dir;
   };
 
   // What it acts through; all are called from the core thread.
@@ -118,6 +120,12 @@ class Supervisor {
   void HandleStop(const fsdp::v1::StopRank& stop);
   void Stop(fsdp::v1::StopMode mode, const std::string& reason, absl::Duration grace);
   void HandleDump(const fsdp::v1::DumpDiagnostics& dump);
+  void HandleProfile(const fsdp::v1::StartProfile& start);
+  void RefuseProfile(const fsdp::v1::StartProfile& start, const std::string& why);
+  void HandleProfileUpdate(const fsdp::v1::TrainerProfileUpdate& update);
+  void SendProfileUpdates();
+  // A trainer that died while it recorded.
+  void KeepRecordings(const std::string& why);
   void HandleCommit(const fsdp::v1::CommitEpoch& commit);
   void HandleStale(const fsdp::v1::StaleEpoch& stale);
   // True: `key` is the running rank's; a stale one is counted and logged.

@@ -40,6 +40,8 @@ struct Supervisor::Rank {
     std::int64_t sequence = 0;
   };
   std::map<std::int64_t, Proposal> proposals;
+  // The last word on each profile of this rank: said again after a reconnect.
+  std::map<std::string, v1::ProfileUpdate> profiles;
   v1::StopMode stop_mode = v1::STOP_MODE_UNSPECIFIED;
   // SIGKILL is due.
   std::optional<MonotonicTime> kill_time;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
 #include "worker/daemon/line_splitter.h"
+#include "worker/daemon/profile_files.h"
 #include "worker/daemon/supervisor.h"
 #include "worker/daemon/supervisor_rank.h"
 #include "worker/daemon/timestamps.h"
@@ -23,6 +24,7 @@ std::string DescribeExit(const TrainerExit& exit) {
   return absl::StrCat("was ended by signal ", exit.signal, " (", ::strsignal(exit.signal), ")");
 }
 
+constexpr std::size_t kMaxProfiles = 8;
 constexpr std::size_t kMaxMessageBytes = std::size_t{64} << 10;
 
 void CutText(std::string* text) {
@@ -85,6 +87,8 @@ void Supervisor::OnTrainerMessage(const v1::TrainerToDaemon& message) {
     case v1::TrainerToDaemon::kCollectiveDump:
       *report.mutable_collective_dump() = message.collective_dump();
       break;
+    case v1::TrainerToDaemon::kProfile:
+      return HandleProfileUpdate(message.profile());
     case v1::TrainerToDaemon::kDone:
       rank_->done = message.done();
       return;
@@ -153,6 +157,39 @@ void Supervisor::HandleStep(const v1::StepReport& step) {
   metrics.set_attempt(rank_->start.key().attempt());
   metrics.set_epoch(rank_->start.key().epoch());
   ReportForTrainer(std::move(report));
+}
+
+void Supervisor::HandleProfileUpdate(const v1::TrainerProfileUpdate& from) {
+  v1::ConnectRequest request;
+  v1::ProfileUpdate& update = *request.mutable_profile_update();
+  *update.mutable_key() = rank_->start.key();
+  update.set_profile(from.profile());
+  update.set_state(from.state());
+  update.set_steps(from.steps());
+  update.set_size_bytes(from.size_bytes());
+  update.set_crc32c(from.crc32c());
+  update.set_message(from.message());
+  CutText(update.mutable_message());
+  rank_->profiles[from.profile()] = update;
+  // Of older ones everybody has heard.
+  if (rank_->profiles.size() > kMaxProfiles) rank_->profiles.erase(rank_->profiles.begin());
+  effects_.send(std::move(request));
+}
+
+void Supervisor::KeepRecordings(const std::string& why) {
+  for (auto& [name, update] : rank_->profiles) {
+    if (update.state() != v1::PROFILE_STATE_RECORDING) continue;
+    const auto kept = KeepRecording(ProfilePath(options_.profile_dir, name), why);
+    if (!kept.ok()) {
+      LOG_INFO("profile %s: nothing is left of it: %s", name, kept.status().message());
+      continue;
+    }
+    update.MergeFrom(*kept);
+    update.set_state(v1::PROFILE_STATE_DONE);
+    v1::ConnectRequest request;
+    *request.mutable_profile_update() = update;
+    effects_.send(std::move(request));
+  }
 }
 
 void Supervisor::HandleRendezvousPut(v1::RendezvousPut put) {
@@ -235,6 +272,8 @@ void Supervisor::OnTrainerExit(TrainerExit exit) {
   Log(v1::LOG_STREAM_WORKER, absl::StrCat("trainer ", DescribeExit(exit)), false);
   FlushLogs();
   LOG_INFO("%s: trainer %s", Describe(rank_->start.key()), DescribeExit(exit));
+  // Before the exit: after it the coordinator expects nothing of the rank any more.
+  KeepRecordings(absl::StrCat("the trainer ", DescribeExit(exit)));
   v1::Report report = NewReport();
   v1::RankExited& exited = *report.mutable_exited();
   exited.set_exit_code(exit.exit_code);

@@ -39,7 +39,8 @@ bool IsAllowed(std::string_view name) {
 }  // namespace
 
 std::map<std::string, std::string> TrainerEnvironment(char** ours, const v1::TrainingJob& job,
-                                                      const v1::DeviceInfo& device) {
+                                                      const v1::DeviceInfo& device,
+                                                      const JobNetwork& network) {
   std::map<std::string, std::string> environment;
   for (; *ours != nullptr; ++ours) {
     const std::string_view entry = *ours;
@@ -58,6 +59,8 @@ std::map<std::string, std::string> TrainerEnvironment(char** ours, const v1::Tra
                   job.metadata().name());
     }
   }
+  // Who sets one of these knows their network better.
+  environment.merge(NetworkEnvironment(network));
   // By UUID: indices change with driver updates and with what a container sees.
   if (device.type() == v1::DEVICE_TYPE_CUDA) environment["CUDA_VISIBLE_DEVICES"] = device.uuid();
   return environment;

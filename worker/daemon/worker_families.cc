@@ -9,9 +9,11 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "prometheus/collectable.h"
-#include "prometheus/exposer.h"
 #include "proto/support/metric_family.h"
 #include "proto/support/metric_table.h"
+#include "proto/support/metrics_exposer.h"
+#include "proto/support/status.h"
+#include "proto/support/tls/tls_metrics.h"
 #include "worker/daemon/build_version.h"
 #include "worker/daemon/rank_metrics.h"
 
@@ -36,6 +38,7 @@ void AddStepSeries(const RankSeries& series, const std::string& job, const std::
   to->Add("fsdp_step", {job, rank}, static_cast<double>(metrics.step()));
   to->Add("fsdp_step_seconds", {job, rank}, metrics.step_seconds());
   if (metrics.mfu() > 0) to->Add("fsdp_mfu_ratio", {job, rank}, metrics.mfu());
+  if (metrics.hfu() > 0) to->Add("fsdp_hfu_ratio", {job, rank}, metrics.hfu());
   if (series.has_validation_loss()) {
     to->Add("fsdp_validation_loss", {job, rank}, series.validation_loss());
   }
@@ -56,6 +59,9 @@ void AddStepSeries(const RankSeries& series, const std::string& job, const std::
   for (const v1::FamilyVerdict& family : last.families()) {
     to->Add("fsdp_kernel_compute_ratio", {job, rank, family.family()}, family.compute_ratio());
     to->Add("fsdp_kernel_memory_ratio", {job, rank, family.family()}, family.memory_ratio());
+    if (family.source() == v1::METRIC_SOURCE_PM_SAMPLING) {
+      to->Add("fsdp_kernel_tensor_ratio", {job, rank, family.family()}, family.tensor_ratio());
+    }
   }
 }
 
@@ -79,6 +85,26 @@ void AddTotals(const RankSeries& series, const std::string& job, const std::stri
     to->Add("fsdp_kernel_launches_total", {job, rank, family.family()}, family.launches());
     to->Add("fsdp_kernel_flops_total", {job, rank, family.family()}, family.flops());
     to->Add("fsdp_kernel_bytes_total", {job, rank, family.family()}, family.bytes());
+    to->Add("fsdp_kernel_savable_seconds", {job, rank, family.family()}, family.savable_seconds());
+  }
+  for (const v1::CollectiveTotals& totals : series.collectives()) {
+    const std::string& name = totals.operation();
+    to->Add("fsdp_collectives_total", {job, rank, name}, static_cast<double>(totals.count()));
+    to->Add("fsdp_collective_bytes_total", {job, rank, name}, static_cast<double>(totals.bytes()));
+    to->Add("fsdp_collective_seconds_total", {job, rank, name}, totals.seconds());
+  }
+}
+
+void AddProfiler(const v1::ProfilerHealth& profiler, const std::string& job,
+                 const std::string& rank, MetricFamilies* to) {
+  to->Add("fsdp_profiler_state", {job, rank, profiler.state()}, 1);
+  to->Add("fsdp_profiler_windows_total", {job, rank}, static_cast<double>(profiler.windows()));
+  to->Add("fsdp_profiler_samples_total", {job, rank}, static_cast<double>(profiler.samples()));
+  for (const auto& [reason, count] : profiler.dropped()) {
+    to->Add("fsdp_profiler_dropped_total", {job, rank, reason}, static_cast<double>(count));
+  }
+  for (const auto& [kind, seconds] : profiler.overhead_seconds()) {
+    to->Add("fsdp_profiler_overhead_seconds_total", {job, rank, kind}, seconds);
   }
 }
 
@@ -101,7 +127,30 @@ void AddRank(const RankSeries& series, MetricFamilies* to) {
           {job, rank, MetricLabelValue(v1::RankState_Name(series.state()), "RANK_STATE_")}, 1);
   if (series.has_ceilings()) AddCeilings(series.ceilings(), job, rank, to);
   AddTotals(series, job, rank, to);
+  if (series.has_profiler()) AddProfiler(series.profiler(), job, rank, to);
   if (series.has_last()) AddStepSeries(series, job, rank, to);
+}
+
+void AddHealth(const DeviceHealth& health, const std::string& worker, const std::string& device,
+               MetricFamilies* to) {
+  if (health.has_power_watts()) {
+    to->Add("fsdp_device_power_watts", {worker, device}, health.power_watts());
+  }
+  if (health.has_temperature_celsius()) {
+    to->Add("fsdp_device_temperature_celsius", {worker, device}, health.temperature_celsius());
+  }
+  if (health.has_sm_clock_hertz()) {
+    to->Add("fsdp_device_sm_clock_hertz", {worker, device}, health.sm_clock_hertz());
+  }
+  for (const auto& [reason, seconds] : health.throttled_seconds()) {
+    to->Add("fsdp_device_throttled_seconds_total", {worker, device, reason}, seconds);
+  }
+  for (const auto& [kind, count] : health.ecc_errors()) {
+    to->Add("fsdp_device_ecc_errors_total", {worker, device, kind}, static_cast<double>(count));
+  }
+  for (const auto& [kind, bytes] : health.link_bytes()) {
+    to->Add("fsdp_device_link_bytes_total", {worker, device, kind}, bytes);
+  }
 }
 
 void AddDevice(const DeviceSnapshot& device, MetricFamilies* to) {
@@ -131,6 +180,7 @@ void AddDevice(const DeviceSnapshot& device, MetricFamilies* to) {
     to->Add("fsdp_device_memory_used_bytes", {worker, device.device()},
             static_cast<double>(device.device_memory_used_bytes()));
   }
+  AddHealth(device.health(), worker, device.device(), to);
 }
 
 }  // namespace
@@ -156,14 +206,19 @@ std::vector<prometheus::MetricFamily> WorkerFamilies(const std::vector<DeviceSna
 
 struct MetricsServer::Impl final : prometheus::Collectable {
   [[nodiscard]] std::vector<prometheus::MetricFamily> Collect() const override {
-    return WorkerFamilies(source(), start_unix_seconds);
+    std::vector<prometheus::MetricFamily> families = WorkerFamilies(source(), start_unix_seconds);
+    MetricFamilies certificates;
+    for (const auto& one : tls.shown) AddTlsMetrics(*one, &certificates);
+    for (auto& family : certificates.Take()) families.push_back(std::move(family));
+    return families;
   }
 
   Source source;
+  Tls tls;
   double start_unix_seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
   int port = 0;
   std::string address;
-  std::unique_ptr<prometheus::Exposer> exposer;
+  std::unique_ptr<MetricsExposer> exposer;
 };
 
 MetricsServer::MetricsServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -172,7 +227,7 @@ int MetricsServer::port() const { return impl_->port; }
 const std::string& MetricsServer::address() const { return impl_->address; }
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& address,
-                                                                    Source source) {
+                                                                    Source source, Tls tls) {
   const std::size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
     return absl::InvalidArgumentError(
@@ -180,20 +235,12 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   }
   auto impl = std::make_shared<Impl>();
   impl->source = std::move(source);
-  // The library throws; nothing of that crosses this function.
-  try {
-    impl->exposer = std::make_unique<prometheus::Exposer>(address, 2);
-    impl->port = impl->exposer->GetListeningPorts().at(0);
-  } catch (const std::exception&) {
-    // What the library says names neither the address nor the cause.
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve metrics at ", address,
-                     ": the port is taken or the address is not this machine's; give "
-                     "--metrics-listen a free address, or port 0"));
-  }
+  impl->tls = std::move(tls);
+  ASSIGN_OR_RETURN(impl->exposer,
+                   MetricsExposer::Start(address, /*num_threads=*/2, impl->tls.endpoint));
+  impl->port = impl->exposer->port();
   impl->address = absl::StrCat(address.substr(0, colon), ":", impl->port);
-  // The exposer keeps a weak pointer only.
-  impl->exposer->RegisterCollectable(impl);
+  impl->exposer->Register(impl);
   return std::unique_ptr<MetricsServer>(new MetricsServer(std::move(impl)));
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "prometheus/metric_family.h"
+#include "proto/support/tls/tls_reloader.h"
 #include "worker/daemon/daemon_link.pb.h"
 
 namespace fsdp::daemon {
@@ -24,11 +25,18 @@ class MetricsServer {
   // Called by the server's threads for each scrape.
   using Source = std::function<std::vector<DeviceSnapshot>()>;
 
-  // Serves http://ADDRESS/metrics; port 0 takes a free one.
+  // How the endpoint is protected, and the certificates that it tells about.
+  struct Tls {
+    // Null: in the clear.
+    std::shared_ptr<const TlsReloader> endpoint;
+    std::vector<std::shared_ptr<const TlsReloader>> shown;
+  };
+
+  // Serves http://ADDRESS/metrics, or https; port 0 takes a free one.
   //   INVALID_ARGUMENT  `address` is not HOST:PORT
   //   UNAVAILABLE       it cannot be bound: in use, not ours, or no permission
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const std::string& address,
-                                                              Source source);
+                                                              Source source, Tls tls = {});
   ~MetricsServer();
 
   [[nodiscard]] int port() const;

@@ -28,9 +28,10 @@ struct DataIdentity {
 };
 
 // What every Read asks of its arguments.
-//   INVALID_ARGUMENT  position < 0, other targets than tokens, or no whole sequences
+//   INVALID_ARGUMENT  position < 0, other targets (or document begins, where there are any) than
+//                     tokens, or no whole sequences
 absl::Status CheckRead(std::int64_t position, std::size_t num_tokens, std::size_t num_targets,
-                       std::int64_t sequence_length);
+                       std::size_t num_begins, std::int64_t sequence_length);
 
 class BatchSource {
  public:
@@ -38,10 +39,16 @@ class BatchSource {
 
   // Writes sequences [position, position + n) where n = tokens.size() / sequence_length(): their
   // inputs to `tokens` and their targets (kNoTarget where there is none) to `targets`,
-  // both [n, S].
+  // both [n, S]. `document_begins`, where not empty, gets of each token the index within its
+  // sequence at which its document begins; where documents are not known a sequence is one.
   //   DATA_LOSS  the file changed or became unreadable since it was opened; names path and offset
   virtual absl::Status Read(std::int64_t position, std::span<std::int32_t> tokens,
-                            std::span<std::int32_t> targets) = 0;
+                            std::span<std::int32_t> targets,
+                            std::span<std::int32_t> document_begins) = 0;
+  absl::Status Read(std::int64_t position, std::span<std::int32_t> tokens,
+                    std::span<std::int32_t> targets) {
+    return Read(position, tokens, targets, {});
+  }
 
   [[nodiscard]] virtual std::int64_t sequence_length() const = 0;
   // Sequences in one pass; 0 = endless (synthetic).

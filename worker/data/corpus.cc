@@ -39,12 +39,12 @@ absl::Status CheckSizes(const ByteStream& stream, std::int64_t token_bytes) {
 }
 
 absl::Status CheckDocumentsKnown(const CorpusOptions& options, const DataFile& file) {
-  if (!options.want_documents || options.separator.has_value() || !file.index.empty()) {
+  if (options.documents_for.empty() || options.separator.has_value() || !file.index.empty()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      file.path,
-      ": nothing tells where its documents begin, which data.maskDocumentEnds needs: "
+      file.path, ": nothing tells where its documents begin, which ", options.documents_for,
+      " needs: "
       "give data.documentSeparator, the token that ends a document, or a Megatron .idx"));
 }
 
@@ -63,9 +63,9 @@ absl::StatusOr<std::vector<TokenLayout>> ReadLayouts(const CorpusOptions& option
     if (files[i].index.empty()) {
       ASSIGN_OR_RETURN(layout, ReadTokenLayout(stream, stream.files()[i], options.raw_token_bytes));
     } else {
-      ASSIGN_OR_RETURN(
-          const MegatronIndex index,
-          ReadMegatronIndex(files[i].index, file_bytes, options.want_documents, &index_hash));
+      ASSIGN_OR_RETURN(const MegatronIndex index,
+                       ReadMegatronIndex(files[i].index, file_bytes, !options.documents_for.empty(),
+                                         &index_hash));
       layout.token_bytes = index.token_bytes;
       corpus->index_hash = 0;
       for (const std::int64_t start : index.document_starts) {
@@ -112,8 +112,9 @@ absl::Status TakeManifest(const std::string& folder, const TokenManifest& manife
   return absl::OkStatus();
 }
 
-absl::Status TakeManifests(const std::vector<TokenLayout>& layouts, Corpus* corpus) {
-  const std::string& path = corpus->stream->path();
+// `path`: what the files were found by.
+absl::Status TakeManifests(const std::string& path, const std::vector<TokenLayout>& layouts,
+                           Corpus* corpus) {
   std::set<std::string> names;
   std::set<std::string> folders;
   for (const ByteStream::File& file : corpus->stream->files()) {
@@ -186,7 +187,7 @@ absl::Status ScanFile(std::size_t index, std::span<std::byte> chunk, Scan* scan)
   std::int64_t separator = -1;
   Corpus::File facts;
   if (!text) facts = scan->corpus.files[index];
-  if (scan->options.want_documents && !facts.has_index) {
+  if (!scan->options.documents_for.empty() && !facts.has_index) {
     if (!text) separator = scan->options.separator.value_or(-1);
     // A document may go on in the next shard, but not behind the end of a pair.
     if (text || index == 0 || scan->corpus.files[index - 1].has_index) {
@@ -218,6 +219,7 @@ absl::Status ScanFile(std::size_t index, std::span<std::byte> chunk, Scan* scan)
 
 absl::Status ScanFiles(Scan* scan) {
   Corpus& corpus = scan->corpus;
+  if (!scan->options.token_folder.empty()) scan->hash.AddNumber(scan->options.text_hash);
   if (corpus.index_hash.has_value()) scan->hash.AddNumber(*corpus.index_hash);
   std::vector<std::byte> chunk(kScanBytes);
   for (std::size_t i = 0; i < corpus.stream->files().size(); ++i) {
@@ -225,7 +227,7 @@ absl::Status ScanFiles(Scan* scan) {
   }
   const bool without_index = std::any_of(corpus.files.begin(), corpus.files.end(),
                                          [](const Corpus::File& file) { return !file.has_index; });
-  if (scan->options.want_documents && without_index && !scan->found_separator) {
+  if (!scan->options.documents_for.empty() && without_index && !scan->found_separator) {
     return absl::InvalidArgumentError(absl::StrCat(
         corpus.stream->path(), ": data.documentSeparator ", scan->options.separator.value_or(0),
         " is nowhere in it; give the token that ends its documents"));
@@ -236,8 +238,9 @@ absl::Status ScanFiles(Scan* scan) {
 
 absl::StatusOr<Corpus> Open(const CorpusOptions& options) {
   const bool tokens = options.source == SourceKind::kTokens;
+  const std::string& path = options.token_folder.empty() ? options.path : options.token_folder;
   ASSIGN_OR_RETURN(const std::vector<DataFile> files,
-                   FindDataFiles(options.path, tokens ? FilesOf::kTokens : FilesOf::kText));
+                   FindDataFiles(path, tokens ? FilesOf::kTokens : FilesOf::kText));
   std::vector<std::string> paths;
   paths.reserve(files.size());
   for (const DataFile& file : files) paths.push_back(file.path);
@@ -247,7 +250,7 @@ absl::StatusOr<Corpus> Open(const CorpusOptions& options) {
   if (tokens) {
     ASSIGN_OR_RETURN(const std::vector<TokenLayout> layouts, ReadLayouts(options, files, &corpus));
     corpus.token_bytes = layouts.front().token_bytes;
-    RETURN_IF_ERROR(TakeManifests(layouts, &corpus));
+    RETURN_IF_ERROR(TakeManifests(path, layouts, &corpus));
     stream->SkipHeaders(HeaderBytes(layouts));
   }
   RETURN_IF_ERROR(CheckSizes(*stream, corpus.token_bytes));

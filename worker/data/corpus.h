@@ -29,9 +29,12 @@ struct CorpusOptions {
   std::string field;  // that names the path: "data.path"
   int raw_token_bytes = 2;
   std::int64_t vocab_size = 0;  // of the model
+  // Where the tokens of the text at `path` are (token_cache.h); empty: the path's own bytes.
+  std::string token_folder;
+  std::uint64_t text_hash = 0;  // of the text that they were made from
   // Where documents begin. Of text each file is one, of a Megatron pair the index says it; in other
   // token files a document ends with `separator`.
-  bool want_documents = false;
+  std::string documents_for;  // the field that wants them; empty: none does
   std::optional<std::int64_t> separator;
 };
 

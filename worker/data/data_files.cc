@@ -87,6 +87,10 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& path, FilesOf
 
 }  // namespace
 
+bool IsJsonlName(std::string_view path) {
+  return path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
 absl::StatusOr<std::vector<DataFile>> FindDataFiles(const std::string& path, FilesOf kind) {
   ASSIGN_OR_RETURN(const std::vector<std::string> paths, Expand(path, kind));
   std::vector<DataFile> files;

@@ -6,6 +6,7 @@
 // Thread rule: stateless.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,6 +26,9 @@ enum class FilesOf : bool { kText, kTokens };
 //   NOT_FOUND          nothing there, or half a pair; PERMISSION_DENIED as the system says
 //   INVALID_ARGUMENT   a folder without files
 absl::StatusOr<std::vector<DataFile>> FindDataFiles(const std::string& path, FilesOf kind);
+
+// Is each line of the file a JSON object? Its name says so: .jsonl, .ndjson.
+bool IsJsonlName(std::string_view path);
 
 }  // namespace fsdp
 

@@ -24,6 +24,8 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 constexpr std::int64_t kByteVocabulary = 256;
 // Changes when the meaning of a position does.
 constexpr std::uint64_t kIndexingVersion = 1;
+// What the proof takes for reset_attention; no separator is as large.
+constexpr std::uint64_t kResetAttention = std::uint64_t{1} << 32;
 
 absl::Status CheckOptions(const DataOptions& options) {
   if (options.sequence_length < 1) {
@@ -83,21 +85,30 @@ absl::StatusOr<std::unique_ptr<BatchSource>> MakeSplit(StreamSourceOptions optio
   return std::make_unique<StreamSource>(std::move(options));
 }
 
+void SetPath(const DataOptions& options, std::string field, std::string path,
+             CorpusOptions* corpus) {
+  corpus->field = std::move(field);
+  corpus->path = std::move(path);
+  const auto tokens = options.tokens_of_text.find(corpus->path);
+  if (tokens == options.tokens_of_text.end()) return;
+  corpus->token_folder = tokens->second.folder;
+  corpus->text_hash = tokens->second.text_hash;
+}
+
 // The paths that are trained on.
 std::vector<CorpusOptions> TrainingPaths(const DataOptions& options) {
   CorpusOptions corpus;
   corpus.source = options.source;
-  corpus.path = options.path;
-  corpus.field = "data.path";
   corpus.raw_token_bytes = options.token_bytes;
   corpus.vocab_size = options.vocab_size;
-  corpus.want_documents = options.mask_document_ends;
+  if (options.mask_document_ends) corpus.documents_for = "data.maskDocumentEnds";
+  if (options.reset_attention) corpus.documents_for = "data.resetAttention";
   corpus.separator = options.document_separator;
+  SetPath(options, "data.path", options.path, &corpus);
   if (options.mixture.empty()) return {corpus};
   std::vector<CorpusOptions> paths;
   for (std::size_t i = 0; i < options.mixture.size(); ++i) {
-    corpus.path = options.mixture[i].path;
-    corpus.field = absl::StrFormat("data.mixture[%d].path", i);
+    SetPath(options, absl::StrFormat("data.mixture[%d].path", i), options.mixture[i].path, &corpus);
     paths.push_back(corpus);
   }
   return paths;
@@ -105,8 +116,7 @@ std::vector<CorpusOptions> TrainingPaths(const DataOptions& options) {
 
 CorpusOptions EvaluationPath(const DataOptions& options, std::string field, std::string path) {
   CorpusOptions corpus = TrainingPaths(options).front();
-  corpus.path = std::move(path);
-  corpus.field = std::move(field);
+  SetPath(options, std::move(field), std::move(path), &corpus);
   return corpus;
 }
 
@@ -170,6 +180,10 @@ absl::Status Prove(const DataOptions& options, ProvenData* data) {
   if (options.mask_document_ends) {
     hash.AddNumber(static_cast<std::uint64_t>(options.document_separator.value_or(-1)));
   }
+  if (options.reset_attention) {
+    hash.AddNumber(kResetAttention);
+    hash.AddNumber(static_cast<std::uint64_t>(options.document_separator.value_or(-1)));
+  }
   if (data->cycle == nullptr) {
     RETURN_IF_ERROR(ScanCorpus(data->paths.front(), &data->corpora.front(), &hash));
   } else {
@@ -224,7 +238,10 @@ StreamSourceOptions WholePath(const DataOptions& options, const Corpus& corpus,
   whole.num_tokens = corpus.num_tokens();
   whole.sequence_length = options.sequence_length;
   whole.vocab_size = options.source == SourceKind::kText ? kByteVocabulary : options.vocab_size;
-  if (options.mask_document_ends) whole.not_targets = corpus.document_starts;
+  if (options.mask_document_ends || options.reset_attention) {
+    whole.document_starts = corpus.document_starts;
+  }
+  whole.mask_document_starts = options.mask_document_ends;
   whole.identity = {corpus.stream->path(), corpus.stream->size_bytes(), fingerprint};
   return whole;
 }

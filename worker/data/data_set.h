@@ -17,6 +17,7 @@
 // cached file, on each rank.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,19 +42,28 @@ struct MixturePart {
   double weight = 0;
 };
 
+// The tokens of text, as the source kTokens reads them instead of the path that they were made of.
+struct TokensOfText {
+  std::string folder;
+  std::uint64_t text_hash = 0;  // of the text: part of what each rank proves
+};
+
 struct DataOptions {
   SourceKind source = SourceKind::kSynthetic;
-  std::string path;                          // of tokens and text
-  std::vector<MixturePart> mixture;          // instead of path
-  int token_bytes = 2;                       // of raw tokens: 2 (uint16) or 4 (uint32)
-  std::int64_t sequence_length = 0;          // tokens
-  double validation_fraction = 0;            // 0..0.5
-  std::string validation_path;               // instead of the fraction
-  std::vector<MixturePart> evaluation_sets;  // without weights
-  bool shuffle = true;                       // training only; validation is read in order
+  std::map<std::string, TokensOfText> tokens_of_text;  // by path; all paths or none
+  std::string path;                                    // of tokens and text
+  std::vector<MixturePart> mixture;                    // instead of path
+  int token_bytes = 2;                                 // of raw tokens: 2 (uint16) or 4 (uint32)
+  std::int64_t sequence_length = 0;                    // tokens
+  double validation_fraction = 0;                      // 0..0.5
+  std::string validation_path;                         // instead of the fraction
+  std::vector<MixturePart> evaluation_sets;            // without weights
+  bool shuffle = true;                                 // training only; validation is read in order
   TargetRule targets = TargetRule::kNextToken;
   // The first token of a document is no target: the last of another stands before it.
   bool mask_document_ends = false;
+  // Attention stays within a document: reads tell where each begins.
+  bool reset_attention = false;
   std::optional<std::int64_t> document_separator;  // of token files without an index
   std::int64_t vocab_size = 0;                     // of the model: ids must be below
   std::uint64_t seed = 0;                          // of the order, and of synthetic tokens

@@ -21,7 +21,8 @@ class MixtureSource final : public BatchSource {
                 DataIdentity identity);
 
   absl::Status Read(std::int64_t position, std::span<std::int32_t> tokens,
-                    std::span<std::int32_t> targets) override;
+                    std::span<std::int32_t> targets,
+                    std::span<std::int32_t> document_begins) override;
   [[nodiscard]] std::int64_t sequence_length() const override;
   [[nodiscard]] std::int64_t num_sequences() const override { return num_sequences_; }
   [[nodiscard]] std::int64_t vocab_size() const override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -42,8 +43,8 @@ absl::Status StreamSource::ReadTokens(std::int64_t first, std::span<std::uint32_
 }
 
 void StreamSource::MaskTargets(std::int64_t first, std::span<std::int32_t> targets) const {
-  if (options_.not_targets == nullptr) return;
-  const std::vector<std::int64_t>& masked = *options_.not_targets;
+  if (!options_.mask_document_starts) return;
+  const std::vector<std::int64_t>& masked = *options_.document_starts;
   const std::int64_t begin = options_.first_token + first + 1;  // the target of the first token
   const std::int64_t end = begin + options_.sequence_length;
   for (auto it = std::lower_bound(masked.begin(), masked.end(), begin);
@@ -52,10 +53,27 @@ void StreamSource::MaskTargets(std::int64_t first, std::span<std::int32_t> targe
   }
 }
 
+void StreamSource::FindDocuments(std::int64_t first,
+                                 std::span<std::int32_t> document_begins) const {
+  std::fill(document_begins.begin(), document_begins.end(), 0);
+  if (options_.document_starts == nullptr) return;
+  const std::vector<std::int64_t>& starts = *options_.document_starts;
+  const std::int64_t begin = options_.first_token + first;
+  const std::int64_t end = begin + static_cast<std::int64_t>(document_begins.size());
+  for (auto it = std::upper_bound(starts.begin(), starts.end(), begin);
+       it != starts.end() && *it < end; ++it) {
+    const std::int64_t at = *it - begin;
+    const std::int64_t next = std::next(it) == starts.end() ? end : std::min(*std::next(it), end);
+    std::fill_n(document_begins.begin() + at, next - *it, static_cast<std::int32_t>(at));
+  }
+}
+
 absl::Status StreamSource::Read(std::int64_t position, std::span<std::int32_t> tokens,
-                                std::span<std::int32_t> targets) {
+                                std::span<std::int32_t> targets,
+                                std::span<std::int32_t> document_begins) {
   const auto length = static_cast<std::size_t>(options_.sequence_length);
-  RETURN_IF_ERROR(CheckRead(position, tokens.size(), targets.size(), sequence_length()));
+  RETURN_IF_ERROR(CheckRead(position, tokens.size(), targets.size(), document_begins.size(),
+                            sequence_length()));
   RETURN_IF_ERROR(options_.stream->CheckUnchanged());
   std::vector<std::uint32_t> sequence(length + 1);
   for (std::size_t begin = 0; begin < tokens.size(); begin += length, ++position) {
@@ -66,6 +84,7 @@ absl::Status StreamSource::Read(std::int64_t position, std::span<std::int32_t> t
       targets[begin + i] = static_cast<std::int32_t>(sequence[i + 1]);
     }
     MaskTargets(first, targets.subspan(begin, length));
+    if (!document_begins.empty()) FindDocuments(first, document_begins.subspan(begin, length));
   }
   return absl::OkStatus();
 }

@@ -20,9 +20,10 @@ struct StreamSourceOptions {
   std::int64_t num_tokens = 0;
   std::int64_t sequence_length = 0;
   std::int64_t vocab_size = 0;
-  // Tokens of the stream, ascending, that are no target: nothing before them tells of them. Null:
-  // every token is one.
-  std::shared_ptr<const std::vector<std::int64_t>> not_targets;
+  // Tokens of the stream, ascending, that documents begin with. Null: not known.
+  std::shared_ptr<const std::vector<std::int64_t>> document_starts;
+  // Such a token is no target: nothing before it tells of it.
+  bool mask_document_starts = false;
   bool shuffle = false;
   std::uint64_t seed = 0;
   DataIdentity identity;
@@ -34,7 +35,8 @@ class StreamSource final : public BatchSource {
   explicit StreamSource(StreamSourceOptions options);
 
   absl::Status Read(std::int64_t position, std::span<std::int32_t> tokens,
-                    std::span<std::int32_t> targets) override;
+                    std::span<std::int32_t> targets,
+                    std::span<std::int32_t> document_begins) override;
   [[nodiscard]] std::int64_t sequence_length() const override { return options_.sequence_length; }
   [[nodiscard]] std::int64_t num_sequences() const override { return num_sequences_; }
   [[nodiscard]] std::int64_t vocab_size() const override { return options_.vocab_size; }
@@ -49,6 +51,7 @@ class StreamSource final : public BatchSource {
   [[nodiscard]] std::int64_t SequenceAt(std::int64_t position) const;
   // Of the sequence whose tokens begin at `first` of the split.
   void MaskTargets(std::int64_t first, std::span<std::int32_t> targets) const;
+  void FindDocuments(std::int64_t first, std::span<std::int32_t> document_begins) const;
   // out[i] = token first + i of the split.
   absl::Status ReadTokens(std::int64_t first, std::span<std::uint32_t> out) const;
 

@@ -40,9 +40,12 @@ void SyntheticSource::Fill(std::int64_t position, std::uint32_t stream,
 }
 
 absl::Status SyntheticSource::Read(std::int64_t position, std::span<std::int32_t> tokens,
-                                   std::span<std::int32_t> targets) {
+                                   std::span<std::int32_t> targets,
+                                   std::span<std::int32_t> document_begins) {
   const auto length = static_cast<std::size_t>(options_.sequence_length);
-  RETURN_IF_ERROR(CheckRead(position, tokens.size(), targets.size(), sequence_length()));
+  RETURN_IF_ERROR(CheckRead(position, tokens.size(), targets.size(), document_begins.size(),
+                            sequence_length()));
+  std::fill(document_begins.begin(), document_begins.end(), 0);
   std::vector<std::int32_t> sequence(length + 1);
   for (std::size_t begin = 0; begin < tokens.size(); begin += length, ++position) {
     Fill(position, kTokenStream, sequence);

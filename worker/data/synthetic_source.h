@@ -14,7 +14,8 @@ class SyntheticSource final : public BatchSource {
   explicit SyntheticSource(const DataOptions& options);
 
   absl::Status Read(std::int64_t position, std::span<std::int32_t> tokens,
-                    std::span<std::int32_t> targets) override;
+                    std::span<std::int32_t> targets,
+                    std::span<std::int32_t> document_begins) override;
   [[nodiscard]] std::int64_t sequence_length() const override { return options_.sequence_length; }
   [[nodiscard]] std::int64_t num_sequences() const override { return 0; }
   [[nodiscard]] std::int64_t vocab_size() const override { return options_.vocab_size; }

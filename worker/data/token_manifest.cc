@@ -19,6 +19,11 @@ std::string TextAt(const nlohmann::json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+std::int64_t NumberAt(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
 absl::StatusOr<std::string> ReadAll(const std::string& path) {
   ASSIGN_OR_RETURN(const std::shared_ptr<ByteStream> stream, ByteStream::Open(path, {path}));
   std::string text(static_cast<std::size_t>(stream->size_bytes()), '\0');
@@ -48,6 +53,15 @@ absl::StatusOr<std::optional<TokenManifest>> ReadTokenManifest(const std::string
   TokenManifest manifest;
   manifest.tokenizer =
       absl::StrCat(TextAt(*tokenizer, "kind"), " of hash ", TextAt(*tokenizer, "hash"));
+  manifest.vocab_size = NumberAt(*tokenizer, "vocabSize");
+  manifest.tokens = NumberAt(*json, "tokens");
+  if (const auto counts = json->find("counts"); counts != json->end() && counts->is_object()) {
+    manifest.text_bytes = NumberAt(*counts, "textBytes");
+  }
+  if (const auto separator = json->find("separator");
+      separator != json->end() && separator->is_number_integer()) {
+    manifest.separator = separator->get<std::int64_t>();
+  }
   for (const auto& shard : *shards) {
     const auto crc = shard.is_object() ? shard.find("crc32c") : shard.end();
     if (crc == shard.end() || !crc->is_number_unsigned()) continue;

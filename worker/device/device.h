@@ -112,6 +112,11 @@ class Device {
   virtual absl::Status Launch(DeviceGraph& /*graph*/, Stream& /*stream*/) {
     return absl::UnimplementedError("this device has no graphs");
   }
+  // Kernels put into `stream` so far by the `issue` of its Capture, which is where to ask; copies
+  // and fills are none.
+  virtual absl::StatusOr<int> CapturedKernels(Stream& /*stream*/) {
+    return absl::UnimplementedError("this device has no graphs");
+  }
 
   virtual Ops& ops() = 0;
 };

@@ -74,6 +74,29 @@ OpChecks& OpChecks::Heads(const char* name, const fsdp::Matrix& qkv, const Atten
                 (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim);
 }
 
+OpChecks& OpChecks::Documents(const AttentionShape& shape, std::span<const std::int32_t> begins) {
+  That(shape.causal || !shape.documents, "shape has documents, which need causal");
+  const std::int64_t expected = shape.documents ? shape.batch * shape.seq : 0;
+  return That(static_cast<std::int64_t>(begins.size()) == expected,
+              absl::StrFormat("document_begins has %d tokens, must have %d: shape has documents %s",
+                              begins.size(), expected, shape.documents ? "true" : "false"));
+}
+
+OpChecks& OpChecks::Positions(const char* name, const fsdp::Matrix& positions, DType dtype,
+                              std::int64_t cols, std::int64_t seq,
+                              std::span<const std::int32_t> ids, std::int64_t tokens) {
+  const auto num_ids = static_cast<std::int64_t>(ids.size());
+  That(num_ids == 0 || num_ids == tokens,
+       absl::StrFormat("position_ids has %d tokens, must have none or %d", num_ids, tokens));
+  if (positions.data == nullptr) {
+    return That(num_ids == 0, absl::StrFormat("%s is empty, and position_ids is not", name));
+  }
+  That(seq >= 1, absl::StrFormat("seq is %d, must be at least 1", seq));
+  That(positions.rows >= seq,
+       absl::StrFormat("%s has %d rows, must have at least %d", name, positions.rows, seq));
+  return Matrix(name, positions, dtype, positions.rows, cols);
+}
+
 OpChecks& OpChecks::RopeTables(const fsdp::Matrix& cos, const fsdp::Matrix& sin,
                                const AttentionShape& shape, DType sums) {
   That(shape.head_dim % 2 == 0,

@@ -36,6 +36,12 @@ class OpChecks {
   OpChecks& That(bool condition, const std::string& message);
   // Head geometry, and that `qkv` fits it.
   OpChecks& Heads(const char* name, const fsdp::Matrix& qkv, const AttentionShape& shape);
+  // What `shape` says of documents, and that `begins` fits it.
+  OpChecks& Documents(const AttentionShape& shape, std::span<const std::int32_t> begins);
+  // Of an embedding of `tokens`: `positions` of `dtype`, with the rows that `seq` and `ids` need.
+  OpChecks& Positions(const char* name, const fsdp::Matrix& positions, DType dtype,
+                      std::int64_t cols, std::int64_t seq, std::span<const std::int32_t> ids,
+                      std::int64_t tokens);
   // An even head_dim, and that the tables, of dtype `sums`, fit it.
   OpChecks& RopeTables(const fsdp::Matrix& cos, const fsdp::Matrix& sin,
                        const AttentionShape& shape, DType sums);

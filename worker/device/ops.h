@@ -31,6 +31,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "proto/support/status.h"
 #include "worker/device/device.h"
 #include "worker/device/initial_values.h"
 #include "worker/device/tensor.h"
@@ -49,6 +50,9 @@ struct AttentionShape {
   std::int64_t head_dim = 0;  // Dh
   bool causal = true;
   float scale = 0;  // of the scores; 0 = 1/sqrt(Dh)
+  // A sequence is packed from documents, and a query sees keys of its own only: the calls are given
+  // where each begins. Needs `causal`.
+  bool documents = false;
 };
 
 // Which implementation serves a shape: "cudnn 9.19.0 engine 5", "own tensor-core", "own fp32". For
@@ -133,16 +137,28 @@ class Ops {
   virtual absl::Status MatMul(Stream& stream, const Matrix& a, Transpose trans_a, const Matrix& b,
                               Transpose trans_b, const Vector& bias, const Matrix& out,
                               bool accumulate) = 0;
+  // out[M,N] = gelu(pre), pre[M,N] = a[M,K] op(b)[K,N] + bias[N] (may be empty): MatMul, then
+  // GeluForward, of which an implementation may make one kernel that rounds `pre` only to store it.
+  // All of one dtype.
+  virtual absl::Status MatMulGelu(Stream& stream, const Matrix& a, const Matrix& b,
+                                  Transpose trans_b, const Vector& bias, const Matrix& pre,
+                                  const Matrix& out);
+  // Whether it is one kernel, for packed operands of `dtype` whose rows are multiples of 16 bytes.
+  [[nodiscard]] virtual bool FusesMatMulGelu(DType) const { return false; }
 
-  // out[T,D] = table[token, :] (+ positions[t % seq, :] when `positions` is not empty). Token ids
-  // must be in [0, V): the data layer has checked them.
+  // out[T,D] = table[token, :] (+ positions[position, :] when `positions` is not empty). A token's
+  // position is t % seq, or position_ids[t], which is device memory and in [0, seq), when these are
+  // not empty. Token ids must be in [0, V): the data layer has checked them.
   virtual absl::Status EmbeddingForward(Stream& stream, std::span<const std::int32_t> tokens,
                                         const Matrix& table, const Matrix& positions,
-                                        std::int64_t seq, const Matrix& out) = 0;
-  // d_table[V,D] (f32 or dout's dtype) += dout[T,D] by token; d_positions[S,D] likewise when not
-  // empty. Deterministic: rows of one token are added in order of t.
+                                        std::int64_t seq,
+                                        std::span<const std::int32_t> position_ids,
+                                        const Matrix& out) = 0;
+  // d_table[V,D] (f32 or dout's dtype) += dout[T,D] by token; d_positions[S,D] likewise by position
+  // when not empty. Deterministic: rows of one token are added in order of t.
   virtual absl::Status EmbeddingBackward(Stream& stream, std::span<const std::int32_t> tokens,
                                          const Matrix& dout, std::int64_t seq,
+                                         std::span<const std::int32_t> position_ids,
                                          const Matrix& d_table, const Matrix& d_positions,
                                          bool accumulate) = 0;
 
@@ -197,15 +213,23 @@ class Ops {
 
   // out[T, Hq Dh] = softmax(scale q k^T, masked) v per head; lse[B,Hq,S] f32 (f64) = log-sum-exp of
   // the scaled scores, kept for backward. With `causal`, logits of a position are bit-equal
-  // whatever later tokens hold.
+  // whatever later tokens hold, and with `documents` whatever finite values other documents hold.
+  // `document_begins`[T] is device memory, read when the operation runs (a captured graph reads
+  // what is there then): of each token the index within its sequence at which its document begins,
+  // so that query i sees keys document_begins[i] <= j <= i. In a sequence it is 0 at first, and
+  // then that of the token before or, where a document begins, the token's own index; other values
+  // are the caller's mistake and are not looked for. Empty without `documents`.
   virtual absl::Status AttentionForward(Stream& stream, const Matrix& qkv,
-                                        const AttentionShape& shape, const Matrix& out,
-                                        const Vector& lse, std::span<std::byte> scratch) = 0;
+                                        const AttentionShape& shape,
+                                        std::span<const std::int32_t> document_begins,
+                                        const Matrix& out, const Vector& lse,
+                                        std::span<std::byte> scratch) = 0;
   // d_qkv[T, (Hq+2Hkv)Dh] from d_out[T, Hq Dh]; overwrites.
   virtual absl::Status AttentionBackward(Stream& stream, const Matrix& d_out, const Matrix& qkv,
                                          const Matrix& out, const Vector& lse,
-                                         const AttentionShape& shape, const Matrix& d_qkv,
-                                         std::span<std::byte> scratch) = 0;
+                                         const AttentionShape& shape,
+                                         std::span<const std::int32_t> document_begins,
+                                         const Matrix& d_qkv, std::span<std::byte> scratch) = 0;
   virtual std::size_t AttentionScratchBytes(const AttentionShape& shape, DType dtype,
                                             bool backward) const = 0;
   // What the two calls above run for packed operands of this shape and `dtype`. The choice is made
@@ -287,6 +311,13 @@ class Ops {
   virtual absl::Status JoinMaster(Stream& stream, const Vector& compute, const Vector& remainder,
                                   const Vector& master) = 0;
 };
+
+inline absl::Status Ops::MatMulGelu(Stream& stream, const Matrix& a, const Matrix& b,
+                                    Transpose trans_b, const Vector& bias, const Matrix& pre,
+                                    const Matrix& out) {
+  RETURN_IF_ERROR(MatMul(stream, a, Transpose::kNo, b, trans_b, bias, pre, /*accumulate=*/false));
+  return GeluForward(stream, pre, out);
+}
 
 }  // namespace fsdp
 

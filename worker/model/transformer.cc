@@ -14,6 +14,18 @@ double FlopsOf(const Matrix& out, std::int64_t inner) {
          static_cast<double>(inner);
 }
 
+const char* ForwardNameOf(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::kSwiGlu:
+      return "swiglu";
+    case MlpKind::kGelu:
+      return "gelu";
+    case MlpKind::kSilu:
+      break;
+  }
+  return "silu";
+}
+
 }  // namespace
 
 AttentionShape AttentionShapeOf(const PlanInput& input, std::int64_t sequences) {
@@ -24,6 +36,7 @@ AttentionShape AttentionShapeOf(const PlanInput& input, std::int64_t sequences) 
   shape.num_kv_heads = input.model.num_kv_heads;
   shape.head_dim = input.model.head_dim;
   shape.causal = input.model.causal;
+  shape.documents = input.reset_attention;
   return shape;
 }
 
@@ -76,9 +89,23 @@ std::int64_t Transformer::RedirectBytes() const {
   return largest + attention + 2 * static_cast<std::int64_t>(kAlignBytes);
 }
 
+LaunchWork Transformer::MatMulWork(KernelFamily family, const char* operation, const Matrix& y,
+                                   std::int64_t depth, double bytes) {
+  return {family, operation, FlopsOf(y, depth), bytes, {y.rows, y.cols, depth}, y.dtype};
+}
+
+LaunchWork Transformer::AttentionWork(KernelFamily family, const char* operation, const Matrix& qkv,
+                                      const AttentionShape& shape, double factor,
+                                      double bytes) const {
+  const double flops = factor * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
+                       static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
+  return {family, operation, flops, bytes, {qkv.rows, shape.seq, model_.q_dim()}, qkv.dtype};
+}
+
 absl::Status Transformer::Linear(KernelFamily family, const Matrix& x, const Matrix& w, bool in_out,
                                  const Vector& bias, const Matrix& y) {
-  return Run(family, FlopsOf(y, x.cols), BytesOf(x) + BytesOf(w) + BytesOf(y), [&] {
+  const double bytes = BytesOf(x) + BytesOf(w) + BytesOf(y);
+  return Run(MatMulWork(family, "matmul", y, x.cols, bytes), [&] {
     return ops_.MatMul(stream_, x, Transpose::kNo, w, in_out ? Transpose::kNo : Transpose::kYes,
                        bias, Output(y), /*accumulate=*/false);
   });
@@ -86,7 +113,8 @@ absl::Status Transformer::Linear(KernelFamily family, const Matrix& x, const Mat
 
 absl::Status Transformer::LinearInputGrad(KernelFamily family, const Matrix& dy, const Matrix& w,
                                           bool in_out, const Matrix& dx) {
-  return Run(family, FlopsOf(dx, dy.cols), BytesOf(dy) + BytesOf(w) + BytesOf(dx), [&] {
+  const double bytes = BytesOf(dy) + BytesOf(w) + BytesOf(dx);
+  return Run(MatMulWork(family, "matmul.dx", dx, dy.cols, bytes), [&] {
     return ops_.MatMul(stream_, dy, Transpose::kNo, w, in_out ? Transpose::kYes : Transpose::kNo,
                        {}, Output(dx), /*accumulate=*/false);
   });
@@ -95,7 +123,7 @@ absl::Status Transformer::LinearInputGrad(KernelFamily family, const Matrix& dy,
 absl::Status Transformer::LinearWeightGrad(KernelFamily family, const Matrix& dy, const Matrix& x,
                                            const Matrix& dw, bool in_out, bool accumulate) {
   const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dw) * (accumulate ? 2 : 1);
-  return Run(family, FlopsOf(dw, dy.rows), bytes, [&] {
+  return Run(MatMulWork(family, "matmul.dw", dw, dy.rows, bytes), [&] {
     return in_out ? ops_.MatMul(stream_, x, Transpose::kYes, dy, Transpose::kNo, {}, Output(dw),
                                 accumulate)
                   : ops_.MatMul(stream_, dy, Transpose::kYes, x, Transpose::kNo, {}, Output(dw),
@@ -106,7 +134,8 @@ absl::Status Transformer::LinearWeightGrad(KernelFamily family, const Matrix& dy
 absl::Status Transformer::BiasGrad(const Matrix& dy, const Vector& d_bias, bool accumulate,
                                    std::span<std::byte> scratch) {
   if (d_bias.empty()) return absl::OkStatus();
-  return Run(KernelFamily::kReduce, static_cast<double>(dy.rows * dy.cols), BytesOf(dy),
+  return Run(Work(KernelFamily::kReduce, "column_sum", dy, static_cast<double>(dy.rows * dy.cols),
+                  BytesOf(dy)),
              [&] { return ops_.ColumnSum(stream_, dy, d_bias, accumulate, scratch); });
 }
 
@@ -115,7 +144,9 @@ absl::Status Transformer::Norm(const NormRoles& roles, const UnitView& weights, 
                                BufferId stats) {
   const double bytes =
       BytesOf(x) + BytesOf(y) + (delta.empty() ? 0 : BytesOf(delta) + BytesOf(sum));
-  return Run(KernelFamily::kNorm, 5.0 * static_cast<double>(x.rows * x.cols), bytes, [&] {
+  const char* const name = model_.norm == NormKind::kRms ? "rms_norm" : "layer_norm";
+  const double flops = 5.0 * static_cast<double>(x.rows * x.cols);
+  return Run(Work(KernelFamily::kNorm, name, x, flops, bytes), [&] {
     const Vector rstd = arena_.Stats(stats, x.rows);
     if (model_.norm == NormKind::kRms) {
       return ops_.RmsNormForward(stream_, x, delta, weights.Values(roles.weight), model_.norm_eps,
@@ -133,7 +164,9 @@ absl::Status Transformer::NormBackward(const NormRoles& roles, const UnitView& w
                                        const Matrix& y, BufferId stats,
                                        std::span<std::byte> scratch) {
   const double bytes = BytesOf(dy) + BytesOf(x) + BytesOf(dx) + BytesOf(residual) + BytesOf(y);
-  return Run(KernelFamily::kNorm, 11.0 * static_cast<double>(x.rows * x.cols), bytes, [&] {
+  const char* const name = model_.norm == NormKind::kRms ? "rms_norm.bwd" : "layer_norm.bwd";
+  const double flops = 11.0 * static_cast<double>(x.rows * x.cols);
+  return Run(Work(KernelFamily::kNorm, name, x, flops, bytes), [&] {
     const Vector rstd = arena_.Stats(stats, x.rows);
     const Vector weight = weights.Values(roles.weight);
     const Vector d_weight = gradients.view.Values(roles.weight);
@@ -156,9 +189,9 @@ Matrix Transformer::Positions(const UnitView& view) const {
 absl::Status Transformer::EmbedForward(const ModelBatch& batch, const UnitView& weights) {
   const Matrix x = Act(plan_.blocks[0].x, batch, model_.dim);
   const Matrix positions = Positions(weights);
-  return Run(KernelFamily::kEmbedding, 0, 2 * BytesOf(x), [&] {
+  return Run(Work(KernelFamily::kEmbedding, "embedding", x, 0, 2 * BytesOf(x)), [&] {
     return ops_.EmbeddingForward(stream_, batch.tokens, weights.Weight(Role::kEmbedding), positions,
-                                 plan_.input.sequence_length, x);
+                                 plan_.input.sequence_length, batch.position_ids, x);
   });
 }
 
@@ -183,12 +216,12 @@ absl::Status Transformer::RotateHeads(const BlockTape& tape, const Matrix& qkv,
   if (model_.position != PositionKind::kRope) return absl::OkStatus();
   const auto elements = static_cast<double>(qkv.rows * qkv.cols);
   if (!model_.qk_norm) {
-    return Run(KernelFamily::kRope, 3 * elements, 2 * BytesOf(qkv), [&] {
+    return Run(Work(KernelFamily::kRope, "rope", qkv, 3 * elements, 2 * BytesOf(qkv)), [&] {
       return ops_.Rope(stream_, qkv, shape, RopeTableOf(plan_.rope_cos),
                        RopeTableOf(plan_.rope_sin), /*inverse=*/false);
     });
   }
-  return Run(KernelFamily::kRope, 8 * elements, 3 * BytesOf(qkv), [&] {
+  return Run(Work(KernelFamily::kRope, "qk_norm_rope", qkv, 8 * elements, 3 * BytesOf(qkv)), [&] {
     return ops_.QkNormRope(stream_, qkv, shape, model_.norm_eps, QkNorm(tape, qkv.rows, weights));
   });
 }
@@ -205,10 +238,10 @@ absl::Status Transformer::AttentionHalf(const BlockTape& tape, const BlockBuffer
   RETURN_IF_ERROR(Linear(KernelFamily::kMatMulQkv, normed, weights.Weight(Role::kQkvWeight),
                          model_.weights_in_out, weights.Values(Role::kQkvBias), qkv));
   RETURN_IF_ERROR(RotateHeads(tape, qkv, shape, weights));
-  const double flops = 4.0 * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
-                       static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
-  RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, BytesOf(qkv) + BytesOf(attn), [&] {
-    return ops_.AttentionForward(stream_, qkv, shape, attn,
+  const LaunchWork attend = AttentionWork(KernelFamily::kAttentionForward, "attention.fwd", qkv,
+                                          shape, 4.0, BytesOf(qkv) + BytesOf(attn));
+  RETURN_IF_ERROR(Run(attend, [&] {
+    return ops_.AttentionForward(stream_, qkv, shape, batch.document_begins, attn,
                                  arena_.Stats(tape.lse, attn.rows * model_.num_heads),
                                  AttentionScratch(work.scratch));
   }));
@@ -221,8 +254,9 @@ absl::Status Transformer::MlpIn(const Matrix& normed, const UnitView& weights, c
 }
 
 absl::Status Transformer::Activation(const Matrix& in, const Matrix& out) {
-  return Run(KernelFamily::kActivation, 8.0 * static_cast<double>(out.rows * out.cols),
-             BytesOf(in) + BytesOf(out), [&] {
+  return Run(Work(KernelFamily::kActivation, ForwardNameOf(model_.mlp), out,
+                  8.0 * static_cast<double>(out.rows * out.cols), BytesOf(in) + BytesOf(out)),
+             [&] {
                switch (model_.mlp) {
                  case MlpKind::kSwiGlu:
                    return ops_.SwiGluForward(stream_, in, out);
@@ -233,6 +267,21 @@ absl::Status Transformer::Activation(const Matrix& in, const Matrix& out) {
                }
                return ops_.SiluForward(stream_, in, out);
              });
+}
+
+absl::Status Transformer::MlpInActivated(const Matrix& normed, const UnitView& weights,
+                                         const Matrix& mlp_in, const Matrix& act) {
+  if (model_.mlp != MlpKind::kGelu || !ops_.FusesMatMulGelu(normed.dtype)) {
+    RETURN_IF_ERROR(MlpIn(normed, weights, mlp_in));
+    return Activation(mlp_in, act);
+  }
+  const Matrix weight = weights.Weight(Role::kMlpInWeight);
+  const double bytes = BytesOf(normed) + BytesOf(weight) + BytesOf(mlp_in) + BytesOf(act);
+  return Run(MatMulWork(KernelFamily::kMatMulMlp, "matmul+gelu", mlp_in, normed.cols, bytes), [&] {
+    return ops_.MatMulGelu(stream_, normed, weight,
+                           model_.weights_in_out ? Transpose::kNo : Transpose::kYes,
+                           weights.Values(Role::kMlpInBias), Output(mlp_in), Output(act));
+  });
 }
 
 absl::Status Transformer::BlockForward(int layer, const ModelBatch& batch,
@@ -259,8 +308,7 @@ absl::Status Transformer::BlockForward(int layer, const ModelBatch& batch,
                        Act(tape.x2, batch, d), normed, tape.norm2_stats));
   const Matrix mlp_in = Act(tape.mlp_in, batch, model_.mlp_in_dim());
   const Matrix act = Act(work.act, batch, model_.mlp_dim);
-  RETURN_IF_ERROR(MlpIn(normed, weights, mlp_in));
-  RETURN_IF_ERROR(Activation(mlp_in, act));
+  RETURN_IF_ERROR(MlpInActivated(normed, weights, mlp_in, act));
   return Linear(KernelFamily::kMatMulMlp, act, weights.Weight(Role::kMlpOutWeight),
                 model_.weights_in_out, weights.Values(Role::kMlpOutBias),
                 Act(block.delta, batch, d));
@@ -275,8 +323,9 @@ absl::Status Transformer::HeadNorm(const ModelBatch& batch, const UnitView& weig
     return Norm({Role::kFinalNormWeight, Role::kFinalNormBias}, weights, x2, delta, x,
                 Act(plan_.head.normed, batch, model_.dim), plan_.head.norm_stats);
   }
-  return Run(KernelFamily::kCopy, static_cast<double>(x.rows * x.cols), 3 * BytesOf(x),
-             [&] { return ops_.Add(stream_, x2, delta, x); });
+  return Run(
+      Work(KernelFamily::kCopy, "add", x, static_cast<double>(x.rows * x.cols), 3 * BytesOf(x)),
+      [&] { return ops_.Add(stream_, x2, delta, x); });
 }
 
 Matrix Transformer::HeadInput(const ModelBatch& batch) const {
@@ -298,8 +347,10 @@ absl::Status Transformer::ChunkLoss(const ModelBatch& batch, std::int64_t first,
   const Matrix logits = Logits(rows);
   const auto targets =
       batch.targets.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
-  return Run(KernelFamily::kLoss, 5.0 * static_cast<double>(logits.rows * logits.cols),
-             BytesOf(logits) * (loss_only ? 1 : 2), [&] {
+  return Run(Work(KernelFamily::kLoss, loss_only ? "cross_entropy" : "cross_entropy+grad", logits,
+                  5.0 * static_cast<double>(logits.rows * logits.cols),
+                  BytesOf(logits) * (loss_only ? 1 : 2)),
+             [&] {
                return ops_.CrossEntropy(stream_, logits, targets, stats, loss_only,
                                         arena_.Bytes(plan_.head.scratch));
              });

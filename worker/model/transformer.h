@@ -31,6 +31,10 @@ struct ModelBatch {
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;
   std::int64_t sequences = 0;
+  // As Ops::AttentionForward's; empty unless the plan resets attention.
+  std::span<const std::int32_t> document_begins = {};
+  // As Ops::EmbeddingForward's; empty unless the plan resets learned positions.
+  std::span<const std::int32_t> position_ids = {};
 };
 
 // Where a unit's gradients go. With `accumulate` they are added to what is there.
@@ -100,10 +104,22 @@ class Transformer {
 
   [[nodiscard]] Matrix Output(const Matrix& y) const;
   [[nodiscard]] std::span<std::byte> AttentionScratch(BufferId id) const;
-  // One launch, credited to `family`.
+  // `x`'s shape and type with the rest.
+  static LaunchWork Work(KernelFamily family, const char* operation, const Matrix& x, double flops,
+                         double bytes) {
+    return {family, operation, flops, bytes, {x.rows, x.cols, 0}, x.dtype};
+  }
+  // y [rows, cols] = a product over `depth`.
+  static LaunchWork MatMulWork(KernelFamily family, const char* operation, const Matrix& y,
+                               std::int64_t depth, double bytes);
+  // Attention of `tokens` rows of q, k and v; `factor` FLOPs per score and value.
+  [[nodiscard]] LaunchWork AttentionWork(KernelFamily family, const char* operation,
+                                         const Matrix& qkv, const AttentionShape& shape,
+                                         double factor, double bytes) const;
+  // One launch, credited to its family.
   template <typename Fn>
-  absl::Status Run(KernelFamily family, double flops, double bytes, Fn&& fn) {
-    return Launch(recorder_, family, flops, bytes, std::forward<Fn>(fn));
+  absl::Status Run(const LaunchWork& work, Fn&& fn) {
+    return Launch(recorder_, work, std::forward<Fn>(fn));
   }
 
   // y = x W (+ bias), W as stored ([out, in], or [in, out] with `in_out`).
@@ -130,6 +146,9 @@ class Transformer {
                              const Matrix& delta, const Matrix& sum);
   absl::Status MlpIn(const Matrix& normed, const UnitView& weights, const Matrix& out);
   absl::Status Activation(const Matrix& in, const Matrix& out);
+  // Both, for a block's forward.
+  absl::Status MlpInActivated(const Matrix& normed, const UnitView& weights, const Matrix& mlp_in,
+                              const Matrix& act);
   // Also gives the activation's output again, in `out`.
   absl::Status ActivationBackward(const Matrix& d_out, const Matrix& in, const Matrix& d_in,
                                   const Matrix& out);

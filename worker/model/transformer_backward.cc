@@ -6,22 +6,37 @@
 #include "worker/model/transformer.h"
 
 namespace fsdp {
+namespace {
+
+const char* BackwardNameOf(MlpKind kind) {
+  switch (kind) {
+    case MlpKind::kSwiGlu:
+      return "swiglu.bwd";
+    case MlpKind::kGelu:
+      return "gelu.bwd";
+    case MlpKind::kSilu:
+      break;
+  }
+  return "silu.bwd";
+}
+
+}  // namespace
 
 absl::Status Transformer::ActivationBackward(const Matrix& d_out, const Matrix& in,
                                              const Matrix& d_in, const Matrix& out) {
   const double bytes = BytesOf(in) + BytesOf(d_out) + BytesOf(d_in) + BytesOf(out);
-  return Run(KernelFamily::kActivation, 14.0 * static_cast<double>(d_out.rows * d_out.cols), bytes,
-             [&] {
-               switch (model_.mlp) {
-                 case MlpKind::kSwiGlu:
-                   return ops_.SwiGluBackward(stream_, d_out, in, d_in, out);
-                 case MlpKind::kGelu:
-                   return ops_.GeluBackward(stream_, d_out, in, d_in, out);
-                 case MlpKind::kSilu:
-                   break;
-               }
-               return ops_.SiluBackward(stream_, d_out, in, d_in, out);
-             });
+  const double flops = 14.0 * static_cast<double>(d_out.rows * d_out.cols);
+  return Run(Work(KernelFamily::kActivation, BackwardNameOf(model_.mlp), d_out, flops, bytes), [&] {
+    switch (model_.mlp) {
+      case MlpKind::kSwiGlu:
+        return ops_.SwiGluBackward(stream_, d_out, in, d_in, out);
+      case MlpKind::kGelu:
+        return ops_.GeluBackward(stream_, d_out, in, d_in, out);
+      case MlpKind::kSilu:
+        break;
+    }
+    return ops_.SiluBackward(stream_, d_out, in, d_in, out);
+  });
 }
 
 absl::Status Transformer::HeadForwardBackward(const ModelBatch& batch, const UnitView& weights,
@@ -52,7 +67,7 @@ absl::Status Transformer::HeadForwardBackward(const ModelBatch& batch, const Uni
 
 absl::Status Transformer::RedoForward(const BlockBuffers& block, const ModelBatch& batch,
                                       const UnitView& weights) {
-  if (block.keep == KeepPolicy::kAll) return absl::OkStatus();
+  if (block.keep <= KeepPolicy::kAll) return absl::OkStatus();
   const BlockTape& tape = block.backward;
   const BlockBuffers::Work& work = block.backward_work;
   const std::int64_t d = model_.dim;
@@ -86,9 +101,10 @@ absl::Status Transformer::MlpBackward(const BlockBuffers& block, const ModelBatc
   RETURN_IF_ERROR(LinearInputGrad(family, d_x, weights.Weight(Role::kMlpOutWeight), in_out, d_act));
 
   const Matrix d_mlp_in = Act(block.d_mlp_in, batch, model_.mlp_in_dim());
+  const bool kept = block.keep == KeepPolicy::kOutputs;
   const Matrix act = Act(block.act, batch, model_.mlp_dim);
-  RETURN_IF_ERROR(
-      ActivationBackward(d_act, Act(tape.mlp_in, batch, model_.mlp_in_dim()), d_mlp_in, act));
+  RETURN_IF_ERROR(ActivationBackward(d_act, Act(tape.mlp_in, batch, model_.mlp_in_dim()), d_mlp_in,
+                                     kept ? Matrix{} : act));
   RETURN_IF_ERROR(LinearWeightGrad(family, d_x, act, gradients.view.Weight(Role::kMlpOutWeight),
                                    in_out, accumulate));
   RETURN_IF_ERROR(BiasGrad(d_x, gradients.view.Values(Role::kMlpOutBias), accumulate, scratch));
@@ -96,10 +112,10 @@ absl::Status Transformer::MlpBackward(const BlockBuffers& block, const ModelBatc
   const Matrix d_normed = Act(block.d_normed2, batch, model_.dim);
   RETURN_IF_ERROR(
       LinearInputGrad(family, d_mlp_in, weights.Weight(Role::kMlpInWeight), in_out, d_normed));
-  const Matrix& normed = d_normed;
+  const Matrix normed = Act(block.normed2, batch, model_.dim);
   RETURN_IF_ERROR(NormBackward({Role::kNorm2Weight, Role::kNorm2Bias}, weights, gradients, d_normed,
-                               Act(tape.x2, batch, model_.dim), d_x, d_x, normed, tape.norm2_stats,
-                               scratch));
+                               Act(tape.x2, batch, model_.dim), d_x, d_x, kept ? Matrix{} : normed,
+                               tape.norm2_stats, scratch));
   RETURN_IF_ERROR(LinearWeightGrad(family, d_mlp_in, normed,
                                    gradients.view.Weight(Role::kMlpInWeight), in_out, accumulate));
   return BiasGrad(d_mlp_in, gradients.view.Values(Role::kMlpInBias), accumulate, scratch);
@@ -112,17 +128,18 @@ absl::Status Transformer::RotateHeadsBackward(const BlockTape& tape, const Matri
   if (model_.position != PositionKind::kRope) return absl::OkStatus();
   const auto elements = static_cast<double>(d_qkv.rows * d_qkv.cols);
   if (!model_.qk_norm) {
-    return Run(KernelFamily::kRope, 3 * elements, 2 * BytesOf(d_qkv), [&] {
+    return Run(Work(KernelFamily::kRope, "rope.bwd", d_qkv, 3 * elements, 2 * BytesOf(d_qkv)), [&] {
       return ops_.Rope(stream_, d_qkv, shape, RopeTableOf(plan_.rope_cos),
                        RopeTableOf(plan_.rope_sin), /*inverse=*/true);
     });
   }
-  return Run(KernelFamily::kRope, 14 * elements, 3 * BytesOf(d_qkv), [&] {
-    return ops_.QkNormRopeBackward(stream_, d_qkv, shape, QkNorm(tape, d_qkv.rows, weights),
-                                   gradients.view.Values(Role::kQNormWeight),
-                                   gradients.view.Values(Role::kKNormWeight), gradients.accumulate,
-                                   scratch);
-  });
+  return Run(
+      Work(KernelFamily::kRope, "qk_norm_rope.bwd", d_qkv, 14 * elements, 3 * BytesOf(d_qkv)), [&] {
+        return ops_.QkNormRopeBackward(stream_, d_qkv, shape, QkNorm(tape, d_qkv.rows, weights),
+                                       gradients.view.Values(Role::kQNormWeight),
+                                       gradients.view.Values(Role::kKNormWeight),
+                                       gradients.accumulate, scratch);
+      });
 }
 
 // From the gradient at x2 to that at the block's input, both in d_x.
@@ -146,21 +163,22 @@ absl::Status Transformer::AttentionBackward(const BlockBuffers& block, const Mod
 
   const Matrix qkv = Act(tape.qkv, batch, model_.qkv_dim());
   const Matrix d_qkv = Act(block.d_qkv, batch, model_.qkv_dim());
-  const double flops = 10.0 * static_cast<double>(qkv.rows) * static_cast<double>(shape.seq) *
-                       static_cast<double>(model_.q_dim()) * (model_.causal ? 0.5 : 1.0);
-  RETURN_IF_ERROR(Run(KernelFamily::kAttention, flops, 2 * BytesOf(qkv) + 2 * BytesOf(attn), [&] {
-    return ops_.AttentionBackward(stream_, d_attn, qkv, attn,
-                                  arena_.Stats(tape.lse, attn.rows * model_.num_heads), shape,
-                                  Output(d_qkv), AttentionScratch(block.attention_scratch));
+  const LaunchWork attend = AttentionWork(KernelFamily::kAttentionBackward, "attention.bwd", qkv,
+                                          shape, 10.0, 2 * BytesOf(qkv) + 2 * BytesOf(attn));
+  RETURN_IF_ERROR(Run(attend, [&] {
+    return ops_.AttentionBackward(
+        stream_, d_attn, qkv, attn, arena_.Stats(tape.lse, attn.rows * model_.num_heads), shape,
+        batch.document_begins, Output(d_qkv), AttentionScratch(block.attention_scratch));
   }));
   RETURN_IF_ERROR(RotateHeadsBackward(tape, d_qkv, shape, weights, gradients, scratch));
 
   const Matrix d_normed = Act(block.d_normed1, batch, model_.dim);
   RETURN_IF_ERROR(LinearInputGrad(KernelFamily::kMatMulQkv, d_qkv, weights.Weight(Role::kQkvWeight),
                                   in_out, d_normed));
-  const Matrix& normed = d_normed;
+  const Matrix normed = Act(block.normed1, batch, model_.dim);
+  const Matrix again = block.keep == KeepPolicy::kOutputs ? Matrix{} : normed;
   RETURN_IF_ERROR(NormBackward({Role::kNorm1Weight, Role::kNorm1Bias}, weights, gradients, d_normed,
-                               Act(block.x, batch, model_.dim), d_x, d_x, normed, tape.norm1_stats,
+                               Act(block.x, batch, model_.dim), d_x, d_x, again, tape.norm1_stats,
                                scratch));
   RETURN_IF_ERROR(LinearWeightGrad(KernelFamily::kMatMulQkv, d_qkv, normed,
                                    gradients.view.Weight(Role::kQkvWeight), in_out, accumulate));
@@ -177,12 +195,14 @@ absl::Status Transformer::BlockBackward(int layer, const ModelBatch& batch, cons
 
 absl::Status Transformer::EmbedBackward(const ModelBatch& batch, const GradientTarget& gradients) {
   const Matrix d_x = Act(plan_.d_x, batch, model_.dim);
-  return Run(
-      KernelFamily::kEmbedding, static_cast<double>(d_x.rows * d_x.cols), 2 * BytesOf(d_x), [&] {
-        return ops_.EmbeddingBackward(stream_, batch.tokens, d_x, plan_.input.sequence_length,
-                                      gradients.view.Weight(Role::kEmbedding),
-                                      Positions(gradients.view), gradients.accumulate);
-      });
+  return Run(Work(KernelFamily::kEmbedding, "embedding.bwd", d_x,
+                  static_cast<double>(d_x.rows * d_x.cols), 2 * BytesOf(d_x)),
+             [&] {
+               return ops_.EmbeddingBackward(stream_, batch.tokens, d_x,
+                                             plan_.input.sequence_length, batch.position_ids,
+                                             gradients.view.Weight(Role::kEmbedding),
+                                             Positions(gradients.view), gradients.accumulate);
+             });
 }
 
 }  // namespace fsdp

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
+#include "worker/plan/plan_advice.h"
 #include "worker/plan/plan_internal.h"
 
 namespace fsdp {
@@ -12,12 +13,15 @@ namespace internal {
 
 namespace {
 
-// cuDNN's backward accumulates the query gradient in f32 beside the row sums.
-ScratchSizes EstimateCuda(const ModelConfig& model, std::int64_t tokens, std::int64_t chunk_tokens,
+// cuDNN's backward accumulates the query gradient in f32 beside the row sums; our own, which
+// documents need, has the row sums alone.
+ScratchSizes EstimateCuda(const PlanInput& input, std::int64_t tokens, std::int64_t chunk_tokens,
                           std::int64_t largest_shard) {
   constexpr std::int64_t kMultiprocessors = 132;
+  const ModelConfig& model = input.model;
+  const std::int64_t gradient = input.reset_attention ? 0 : model.q_dim();
   ScratchSizes sizes;
-  sizes.attention_backward_bytes = tokens * (model.num_heads + model.q_dim()) * 4;
+  sizes.attention_backward_bytes = tokens * (model.num_heads + gradient) * 4;
   sizes.norm_backward_bytes = 2 * kMultiprocessors * model.dim * 4;
   // Partial sums of two weights' gradients, of four blocks a multiprocessor.
   if (model.qk_norm) sizes.qk_norm_backward_bytes = 2 * 4 * kMultiprocessors * model.head_dim * 4;
@@ -60,8 +64,7 @@ ScratchSizes EstimateScratch(const Plan& plan) {
   if (plan.input.device == DeviceKind::kCpu) {
     return EstimateCpu(plan.input, plan.head.chunk_tokens, largest_shard);
   }
-  return EstimateCuda(plan.input.model, plan.micro_batch_tokens, plan.head.chunk_tokens,
-                      largest_shard);
+  return EstimateCuda(plan.input, plan.micro_batch_tokens, plan.head.chunk_tokens, largest_shard);
 }
 
 }  // namespace internal
@@ -133,6 +136,15 @@ absl::Status CheckInput(const PlanInput& input) {
     return absl::InvalidArgumentError(absl::StrCat(
         "spec.data.sequenceLength: ", input.sequence_length, " is longer than the model's sliding ",
         "window of ", window, ", which attention does not have: shorten it to ", window));
+  }
+  if (input.reset_attention && !input.model.causal) {
+    return absl::InvalidArgumentError(
+        "spec.data.resetAttention: true needs a causal model: remove it, or set "
+        "spec.model.mask: causal");
+  }
+  if (input.reset_positions && !input.reset_attention) {
+    return absl::InvalidArgumentError(
+        "spec.data.resetPositions: true needs spec.data.resetAttention: true: give both");
   }
   if (input.global_batch < 1 || input.global_batch > (std::int64_t{1} << 32)) {
     return Invalid("spec.train.globalBatch", input.global_batch, "is outside 1..4294967296");
@@ -235,15 +247,29 @@ absl::StatusOr<Plan> StartPlan(const PlanInput& input) {
   return plan;
 }
 
-Plan FinishWith(const Plan& start, v1::RecomputePolicy policy, int num_redone) {
+// What the policy does to the blocks that it is for.
+KeepPolicy KeepOf(v1::RecomputePolicy policy) {
+  switch (policy) {
+    case v1::RECOMPUTE_POLICY_KEEP:
+      return KeepPolicy::kOutputs;
+    case v1::RECOMPUTE_POLICY_SELECTIVE:
+      return KeepPolicy::kNoMlp;
+    case v1::RECOMPUTE_POLICY_FULL:
+      return KeepPolicy::kInputOnly;
+    default:
+      return KeepPolicy::kAll;
+  }
+}
+
+// The policy in the first `num_blocks` blocks; the others keep all but outputs.
+Plan FinishWith(const Plan& start, v1::RecomputePolicy policy, int num_blocks) {
   Plan plan = start;
   plan.input.recompute = policy;
-  plan.num_recomputed_blocks = num_redone;
-  const KeepPolicy redone =
-      policy == v1::RECOMPUTE_POLICY_FULL ? KeepPolicy::kInputOnly : KeepPolicy::kNoMlp;
+  (policy == v1::RECOMPUTE_POLICY_KEEP ? plan.num_kept_blocks : plan.num_recomputed_blocks) =
+      num_blocks;
   std::vector<KeepPolicy> keep(static_cast<std::size_t>(plan.input.model.num_layers),
                                KeepPolicy::kAll);
-  std::fill_n(keep.begin(), num_redone, redone);
+  std::fill_n(keep.begin(), num_blocks, KeepOf(policy));
   AddBuffers(plan, keep);
   PlaceBuffers(plan);
   AddMemoryRows(plan);
@@ -275,24 +301,30 @@ Plan Selective(const Plan& start) {
   return all;
 }
 
-// What would make it smaller and is not done yet.
-std::string MemoryRemedies(const Plan& plan) {
-  const PlanInput& input = plan.input;
-  std::string remedies = absl::StrCat("more ranks than ", input.world_size);
-  if (plan.split.max_micro_batch() > 1) {
-    absl::StrAppend(&remedies, ", spec.train.microBatch below ", plan.split.max_micro_batch());
+// Outputs kept in as many blocks as fit; all of them when the memory is unknown.
+Plan Keep(const Plan& start) {
+  Plan best = FinishWith(start, v1::RECOMPUTE_POLICY_KEEP, start.input.model.num_layers);
+  if (Fits(best)) return best;
+  int fits = 0;
+  int above = start.input.model.num_layers;
+  best = FinishWith(start, v1::RECOMPUTE_POLICY_KEEP, 0);
+  while (above - fits > 1) {
+    const int middle = (fits + above) / 2;
+    Plan candidate = FinishWith(start, v1::RECOMPUTE_POLICY_KEEP, middle);
+    if (Fits(candidate)) {
+      fits = middle;
+      best = std::move(candidate);
+    } else {
+      above = middle;
+    }
   }
-  absl::StrAppend(&remedies, ", spec.data.sequenceLength below ", input.sequence_length);
-  if (input.recompute != v1::RECOMPUTE_POLICY_FULL) {
-    absl::StrAppend(&remedies, ", spec.train.recompute: full");
-  }
-  if (input.parameter_dtype == DType::kF32) {
-    absl::StrAppend(&remedies, ", spec.precision.parameters: bf16");
-  }
-  if (!input.reshard_after_forward) {
-    absl::StrAppend(&remedies, ", spec.sharding.reshardAfterForward: true");
-  }
-  return remedies;
+  return best;
+}
+
+// The fastest that fits. On the CPU the outputs' memory is worth more than the passes saved; with
+// unknown memory as well.
+bool AutoKeeps(const PlanInput& input) {
+  return input.device == DeviceKind::kCuda && input.device_memory_bytes > 0;
 }
 
 absl::Status DoesNotFit(const Plan& plan) {
@@ -305,8 +337,7 @@ absl::Status DoesNotFit(const Plan& plan) {
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("the model needs ", Bytes(plan.total_bytes), " per rank, the device has ",
-                   Bytes(plan.input.device_memory_bytes), " (largest: ", largest,
-                   "); remedies: ", MemoryRemedies(plan)));
+                   Bytes(plan.input.device_memory_bytes), " (largest: ", largest, ")"));
 }
 
 }  // namespace
@@ -340,7 +371,7 @@ const char* NameOf(MemoryKind kind) {
   return "unknown";
 }
 
-absl::StatusOr<Plan> BuildPlan(const PlanInput& input) {
+absl::StatusOr<Plan> internal::TryPlan(const PlanInput& input) {
   ASSIGN_OR_RETURN(const Plan start, StartPlan(input));
   const int layers = input.model.num_layers;
   switch (input.recompute) {
@@ -354,9 +385,18 @@ absl::StatusOr<Plan> BuildPlan(const PlanInput& input) {
       if (!Fits(plan)) return DoesNotFit(plan);
       return plan;
     }
+    case v1::RECOMPUTE_POLICY_KEEP: {
+      Plan plan = Keep(start);
+      if (!Fits(plan)) return DoesNotFit(plan);
+      return plan;
+    }
     case v1::RECOMPUTE_POLICY_FULL:
       break;
     default: {
+      if (AutoKeeps(input)) {
+        Plan keep = Keep(start);
+        if (keep.num_kept_blocks > 0) return keep;
+      }
       Plan none = FinishWith(start, v1::RECOMPUTE_POLICY_NONE, 0);
       if (Fits(none)) return none;
       Plan selective = Selective(start);
@@ -366,6 +406,13 @@ absl::StatusOr<Plan> BuildPlan(const PlanInput& input) {
   Plan full = FinishWith(start, v1::RECOMPUTE_POLICY_FULL, layers);
   if (!Fits(full)) return DoesNotFit(full);
   return full;
+}
+
+absl::StatusOr<Plan> BuildPlan(const PlanInput& input) {
+  absl::StatusOr<Plan> plan = internal::TryPlan(input);
+  if (!absl::IsResourceExhausted(plan.status())) return plan;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(plan.status().message(), "; remedies: ", MemoryRemedies(input)));
 }
 
 }  // namespace fsdp

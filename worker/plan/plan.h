@@ -66,6 +66,12 @@ struct PlanInput {
   // Upper bound of one chunk of logits; 0: 32 MiB on the CPU, on CUDA half of all logits, but 1 to
   // 4 GiB.
   std::int64_t logits_chunk_bytes = 0;
+  // Tokens attend within their document only: each micro-batch brings where its documents begin.
+  // Needs a causal model.
+  bool reset_attention = false;
+  // And learned positions count from its beginning; needs reset_attention. Of rotary positions only
+  // distances matter, which a document keeps wherever it lies: nothing is done.
+  bool reset_positions = false;
   // A copy of weights and moments in pinned host memory, from which checkpoints are written.
   bool async_checkpoint = false;
   // Absent: estimated from the shapes. The engine asks its device.
@@ -127,6 +133,7 @@ struct UnitPlan {
 
 // What a block keeps from forward to backward.
 enum class KeepPolicy : std::uint8_t {
+  kOutputs,    // kAll, and what norms and the activation gave: nothing is redone
   kAll,        // nothing but elementwise work is redone
   kNoMlp,      // the MLP's first matmul is redone
   kInputOnly,  // the whole block is redone
@@ -154,7 +161,7 @@ struct BlockBuffers {
   BufferId delta = kNoBuffer;  // [T, D] the MLP's output, added by the next stage
   // Work of forward, and of backward where it redoes the block or its MLP.
   struct Work {
-    BufferId normed1 = kNoBuffer;   // [T, D]
+    BufferId normed1 = kNoBuffer;   // [T, D]; with normed2 and act kept into backward by kOutputs
     BufferId attn_out = kNoBuffer;  // [T, D]
     BufferId normed2 = kNoBuffer;   // [T, D]
     BufferId act = kNoBuffer;       // [T, F]
@@ -162,14 +169,18 @@ struct BlockBuffers {
   } forward_work, backward_work;
   BufferId attention_scratch = kNoBuffer;  // of its backward
   BufferId sum_scratch = kNoBuffer;        // of sums over rows: norm and bias gradients
-  // Gradients; those of a normalisation's output become that output again.
+  // Gradients.
   BufferId d_act = kNoBuffer;      // [T, F]
   BufferId d_mlp_in = kNoBuffer;   // [T, 2F or F]; aliases mlp_in (SwiGLU) or d_act
-  BufferId act = kNoBuffer;        // [T, F]; aliases the other one of the two
-  BufferId d_normed2 = kNoBuffer;  // [T, D], then normed2
+  BufferId d_normed2 = kNoBuffer;  // [T, D]
   BufferId d_attn = kNoBuffer;     // [T, Hq Dh]
   BufferId d_qkv = kNoBuffer;      // [T, (Hq+2Hkv)Dh]
-  BufferId d_normed1 = kNoBuffer;  // [T, D], then normed1
+  BufferId d_normed1 = kNoBuffer;  // [T, D]
+  // Where the weight gradients find what forward gave: kept, or written again, by the pass that
+  // needs it no more, over d_normed1 and d_normed2, and over d_act (SwiGLU) or mlp_in.
+  BufferId normed1 = kNoBuffer;  // [T, D]
+  BufferId normed2 = kNoBuffer;  // [T, D]
+  BufferId act = kNoBuffer;      // [T, F]
 };
 
 struct HeadBuffers {
@@ -203,6 +214,7 @@ struct MemoryRow {
 struct Plan {
   PlanInput input;                // with `recompute` resolved and the defaults filled in
   int num_recomputed_blocks = 0;  // the first ones: their MLP (selective) or all of them (full)
+  int num_kept_blocks = 0;        // the first ones: with outputs (keep)
   BatchSplit split{1, 1, 0};
   std::int64_t micro_batch_tokens = 0;  // T: the largest of any rank
   std::vector<UnitPlan> units;
@@ -220,7 +232,11 @@ struct Plan {
   // Where a scatter lands before it is added to the gradient, in gradient_dtype; absent when every
   // scatter can write the gradient itself.
   BufferId reduced = kNoBuffer;
-  BufferId tokens = kNoBuffer, targets = kNoBuffer;     // int32 of the rank's share of a step
+  BufferId tokens = kNoBuffer, targets = kNoBuffer;  // int32 of the rank's share of a step
+  // int32 of a micro-batch, uploaded for each, so that the same launches serve them all; absent
+  // without reset_attention.
+  BufferId document_begins = kNoBuffer;
+  BufferId position_ids = kNoBuffer;  // likewise; absent without learned positions that are reset
   BufferId rope_cos = kNoBuffer, rope_sin = kNoBuffer;  // [S, Dh/2]
   BufferId d_x = kNoBuffer;                             // [T, D] gradient of the residual stream
   BufferId stats = kNoBuffer;                           // StepStats and UpdateScalars
@@ -291,7 +307,7 @@ std::int64_t GlobalBatchOf(const v1::TrainingJob& job);
 absl::StatusOr<Plan> PlanFromJob(const v1::TrainingJob& job, int world_size,
                                  std::int64_t device_memory_bytes);
 
-// For replies and `fsdpctl plan`. `policies` holds an estimate for none, selective and full.
+// For replies and `fsdpctl plan`. `policies` holds an estimate for keep, none, selective and full.
 v1::Plan ToProto(const Plan& plan);
 
 }  // namespace fsdp

@@ -86,6 +86,12 @@ class BufferBuilder {
     const std::int64_t share_tokens = plan_.split.Share(0).count * plan_.input.sequence_length;
     plan_.tokens = Always("tokens", MemoryKind::kInputs, share_tokens * 4);
     plan_.targets = Always("targets", MemoryKind::kInputs, share_tokens * 4);
+    if (plan_.input.reset_attention) {
+      plan_.document_begins = Always("document_begins", MemoryKind::kInputs, tokens_ * 4);
+    }
+    if (plan_.input.reset_positions && model_.position == PositionKind::kLearned) {
+      plan_.position_ids = Always("position_ids", MemoryKind::kInputs, tokens_ * 4);
+    }
     if (model_.position == PositionKind::kRope) {
       const std::int64_t table = plan_.input.sequence_length * (model_.head_dim / 2) * stat_;
       plan_.rope_cos = Always("rope_cos", MemoryKind::kInputs, table);
@@ -196,7 +202,7 @@ class BufferBuilder {
   // reader in forward.
   void AddForwardTape(BlockBuffers& block, int f, int b) {
     const bool keep_attention = block.keep != KeepPolicy::kInputOnly;
-    const bool keep_mlp = block.keep == KeepPolicy::kAll;
+    const bool keep_mlp = block.keep <= KeepPolicy::kAll;
     const auto until = [&](bool keep, int kept, int dropped) {
       return keep ? b + kept : f + dropped;
     };
@@ -227,7 +233,7 @@ class BufferBuilder {
   void AddBackwardTape(BlockBuffers& block, int b) {
     block.backward = block.forward;
     BlockTape& tape = block.backward;
-    if (block.keep == KeepPolicy::kAll) return;
+    if (block.keep <= KeepPolicy::kAll) return;
     const bool swiglu = model_.mlp == MlpKind::kSwiGlu;
     tape.mlp_in = Block("mlp_in.redo", Rows(model_.mlp_in_dim()), b + kBwdMlpInRedo,
                         b + (swiglu ? kBwdMlpInWeight : kBwdMlpOutWeight));
@@ -244,12 +250,18 @@ class BufferBuilder {
     tape.norm2_stats = Block("norm2_stats.redo", NormStats(), b + kBwdNorm2Redo, b + kBwdNorm2);
   }
 
-  void AddForwardWork(BlockBuffers& block, int f) {
+  void AddForwardWork(BlockBuffers& block, int f, int b) {
     BlockBuffers::Work& work = block.forward_work;
-    work.normed1 = Block("normed1.fwd", Rows(model_.dim), f + kFwdNorm1, f + kFwdQkv);
+    const auto until = [&](int kept, int dropped) {
+      return block.keep == KeepPolicy::kOutputs ? b + kept : f + dropped;
+    };
+    work.normed1 =
+        Block("normed1.fwd", Rows(model_.dim), f + kFwdNorm1, until(kBwdQkvWeight, kFwdQkv));
     work.attn_out = Block("attn_out.fwd", Rows(model_.dim), f + kFwdAttnOut, f + kFwdNorm2);
-    work.normed2 = Block("normed2.fwd", Rows(model_.dim), f + kFwdNorm2, f + kFwdMlpIn);
-    work.act = Block("act.fwd", Rows(model_.mlp_dim), f + kFwdActivation, f + kFwdMlpOut);
+    work.normed2 =
+        Block("normed2.fwd", Rows(model_.dim), f + kFwdNorm2, until(kBwdMlpInWeight, kFwdMlpIn));
+    work.act = Block("act.fwd", Rows(model_.mlp_dim), f + kFwdActivation,
+                     until(kBwdMlpOutWeight, kFwdMlpOut));
     work.scratch = Scratch("attention_scratch.fwd", scratch_.attention_forward_bytes,
                            f + kFwdAttention, f + kFwdAttention);
     block.delta = Block("delta", Rows(model_.dim), f + kFwdMlpOut, f + kForwardTicks);
@@ -262,7 +274,7 @@ class BufferBuilder {
       work.attn_out =
           Block("attn_out.redo", Rows(model_.dim), b + kBwdAttnOutRedo, b + kBwdNorm2Redo);
     }
-    if (block.keep != KeepPolicy::kAll) {
+    if (block.keep > KeepPolicy::kAll) {
       work.normed2 = Block("normed2.redo", Rows(model_.dim), b + kBwdNorm2Redo, b + kBwdMlpInRedo);
     }
     if (block.keep == KeepPolicy::kInputOnly) {
@@ -280,11 +292,14 @@ class BufferBuilder {
     block.d_act = Block("d_act", Rows(model_.mlp_dim), b + kBwdMlpOut,
                         b + (swiglu ? kBwdMlpOutWeight : kBwdMlpInWeight));
     block.d_mlp_in = swiglu ? block.backward.mlp_in : block.d_act;
-    block.act = swiglu ? block.d_act : block.backward.mlp_in;
     block.d_normed2 = Block("d_normed2", Rows(model_.dim), b + kBwdMlpIn, b + kBwdMlpInWeight);
     block.d_attn = Block("d_attn", Rows(model_.q_dim()), b + kBwdAttnOut, b + kBwdAttention);
     block.d_qkv = Block("d_qkv", Rows(model_.qkv_dim()), b + kBwdAttention, b + kBwdQkvWeight);
     block.d_normed1 = Block("d_normed1", Rows(model_.dim), b + kBwdQkv, b + kBwdQkvWeight);
+    const bool kept = block.keep == KeepPolicy::kOutputs;
+    block.normed1 = kept ? block.forward_work.normed1 : block.d_normed1;
+    block.normed2 = kept ? block.forward_work.normed2 : block.d_normed2;
+    block.act = kept ? block.forward_work.act : swiglu ? block.d_act : block.backward.mlp_in;
   }
 
   void AddBlock(int layer, KeepPolicy keep) {
@@ -297,7 +312,7 @@ class BufferBuilder {
     // The first block's input is written by the embedding.
     block.x = Block("x", Rows(model_.dim), layer == 0 ? clock_.forward_begin(0) : f, b + kBwdNorm1);
     AddForwardTape(block, f, b);
-    AddForwardWork(block, f);
+    AddForwardWork(block, f, b);
     AddBackwardTape(block, b);
     AddBackwardWork(block, b);
   }

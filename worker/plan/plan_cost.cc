@@ -22,16 +22,18 @@ class Counter {
     MatMul(Mlp(), Dim());
   }
   void BlockBackward(KeepPolicy keep) {
-    if (keep != KeepPolicy::kAll) Redo(keep);
+    if (keep > KeepPolicy::kAll) Redo(keep);
+    // Outputs that were not kept are written again.
+    const int again = keep == KeepPolicy::kOutputs ? 0 : 1;
     MatMulBackward(Mlp(), Dim(), model_.mlp_bias);
-    Elementwise(2 * MlpIn() + 2 * Mlp());
+    Elementwise(2 * MlpIn() + (1 + again) * Mlp());
     MatMulBackward(Dim(), MlpIn(), model_.mlp_bias);
-    Elementwise(5 * Dim());
+    Elementwise((4 + again) * Dim());
     MatMulBackward(Query(), Dim(), model_.attn_out_bias);
     Attention(5);
     Rope();
     MatMulBackward(Dim(), Qkv(), model_.qkv_bias);
-    Elementwise(5 * Dim());
+    Elementwise((4 + again) * Dim());
   }
   void Head() {
     const auto vocab = static_cast<double>(model_.vocab_size);

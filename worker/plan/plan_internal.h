@@ -1,11 +1,15 @@
 #ifndef FSDPCTL_WORKER_PLAN_PLAN_INTERNAL_H_
 #define FSDPCTL_WORKER_PLAN_PLAN_INTERNAL_H_
 
-// The steps of BuildPlan. Each fills its part of a Plan whose `input`, `split` and `units` are set.
+// The steps of BuildPlan. But for TryPlan each fills its part of a Plan whose `input`, `split` and
+// `units` are set.
 
 #include "worker/plan/plan.h"
 
 namespace fsdp::internal {
+
+// BuildPlan without a word on what would fit: RESOURCE_EXHAUSTED costs no further plans.
+absl::StatusOr<Plan> TryPlan(const PlanInput& input);
 
 // Scratch sizes when no device was asked; also of `head.chunk_tokens`.
 ScratchSizes EstimateScratch(const Plan& plan);

@@ -6,6 +6,7 @@
 #include "proto/support/status.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/plan_cost.h"
+#include "worker/plan/plan_internal.h"
 
 namespace fsdp {
 namespace {
@@ -35,7 +36,7 @@ absl::StatusOr<Plan> PlanUnder(v1::RecomputePolicy policy, const Plan& plan) {
   if (policy == plan.input.recompute) return plan;
   PlanInput input = plan.input;
   input.recompute = policy;
-  absl::StatusOr<Plan> other = BuildPlan(input);
+  absl::StatusOr<Plan> other = internal::TryPlan(input);
   if (!absl::IsResourceExhausted(other.status())) return other;
   input.device_memory_bytes = 0;
   return BuildPlan(input);
@@ -44,7 +45,8 @@ absl::StatusOr<Plan> PlanUnder(v1::RecomputePolicy policy, const Plan& plan) {
 void AddPolicies(const Plan& plan, v1::Plan& out) {
   const std::int64_t memory_bytes = plan.input.device_memory_bytes;
   for (const v1::RecomputePolicy policy :
-       {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+       {v1::RECOMPUTE_POLICY_KEEP, v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE,
+        v1::RECOMPUTE_POLICY_FULL}) {
     const absl::StatusOr<Plan> other = PlanUnder(policy, plan);
     if (!other.ok()) continue;
     v1::PolicyEstimate* estimate = out.add_policies();
@@ -53,6 +55,7 @@ void AddPolicies(const Plan& plan, v1::Plan& out) {
     estimate->set_predicted_step_seconds(PredictedSeconds(*other));
     estimate->set_fits(memory_bytes <= 0 || other->total_bytes <= memory_bytes);
     estimate->set_recomputed_blocks(other->num_recomputed_blocks);
+    estimate->set_kept_blocks(other->num_kept_blocks);
   }
 }
 
@@ -95,6 +98,8 @@ absl::StatusOr<PlanInput> PlanInputFromJob(const v1::TrainingJob& job, int world
   input.parameter_dtype = DTypeOf(spec.precision().parameters(), DType::kBf16);
   input.reduce_dtype = DTypeOf(spec.precision().reduce(), DType::kF32);
   input.recompute = spec.train().recompute();
+  input.reset_attention = spec.data().reset_attention();
+  input.reset_positions = spec.data().reset_positions();
   const v1::ShardingSpec& sharding = spec.sharding();
   if (sharding.has_reshard_after_forward()) {
     input.reshard_after_forward = sharding.reshard_after_forward();
@@ -130,6 +135,7 @@ v1::Plan ToProto(const Plan& plan) {
   }
   out.set_recompute(plan.input.recompute);
   out.set_recomputed_blocks(plan.num_recomputed_blocks);
+  out.set_kept_blocks(plan.num_kept_blocks);
   out.set_blocks(plan.input.model.num_layers);
   out.set_schedule_hash(plan.schedule_hash);
   out.set_model_flops_per_step(plan.model_flops_per_step);

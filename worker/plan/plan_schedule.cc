@@ -28,6 +28,8 @@ class Hasher {
 
 const char* NameOfKeep(KeepPolicy keep) {
   switch (keep) {
+    case KeepPolicy::kOutputs:
+      return " (outputs kept)";
     case KeepPolicy::kAll:
       return "";
     case KeepPolicy::kNoMlp:
@@ -60,6 +62,8 @@ class ScheduleWriter {
 
   void Write() {
     const int head = static_cast<int>(plan_.stages.size()) - 1;
+    if (plan_.input.reset_attention) Line("upload document_begins");
+    if (plan_.position_ids != kNoBuffer) Line("upload position_ids");
     Gather(0);
     for (int stage = 0; stage < head; ++stage) {
       Ahead(stage + 1);

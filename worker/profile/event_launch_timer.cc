@@ -14,18 +14,24 @@ absl::Status EventLaunchTimer::Begin() {
   return device_.Record(*marks_[launches_.size()].begin, device_.compute());
 }
 
-absl::Status EventLaunchTimer::End(KernelFamily family) {
+absl::Status EventLaunchTimer::End(const LaunchWork& work) {
   RETURN_IF_ERROR(device_.Record(*marks_[launches_.size()].end, device_.compute()));
-  launches_.push_back(family);
+  launches_.push_back(work);
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> EventLaunchTimer::Drain(FamilyRecorder& recorder) {
+absl::StatusOr<double> EventLaunchTimer::Drain(FamilyRecorder& recorder, const TimeBase& base) {
   double gaps = 0;
   for (std::size_t i = 0; i < launches_.size(); ++i) {
     ASSIGN_OR_RETURN(const double seconds,
                      device_.ElapsedSeconds(*marks_[i].begin, *marks_[i].end));
-    recorder.AddSeconds(launches_[i], seconds);
+    recorder.AddSeconds(launches_[i].family, seconds);
+    if (recorder.observer() != nullptr) {
+      ASSIGN_OR_RETURN(const double since, device_.ElapsedSeconds(*base.event, *marks_[i].begin));
+      const std::int64_t begin = base.ns + static_cast<std::int64_t>(since * 1e9);
+      recorder.observer()->OnLaunch(launches_[i], begin,
+                                    begin + static_cast<std::int64_t>(seconds * 1e9));
+    }
     if (i == 0) continue;
     ASSIGN_OR_RETURN(const double gap,
                      device_.ElapsedSeconds(*marks_[i - 1].end, *marks_[i].begin));

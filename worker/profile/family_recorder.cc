@@ -1,6 +1,7 @@
 #include "worker/profile/family_recorder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -45,6 +46,15 @@ std::string RemedyFor(KernelFamily family, v1::Bound bound, const JobSettings& s
   }
 }
 
+double SavableSeconds(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings) {
+  // Waiting for the last scatters ends with a reduction of the step's sums that is none of them.
+  if (IsCommunication(family)) return std::min(totals.exposed_seconds, totals.seconds);
+  if (ceilings.flops_per_second <= 0 || ceilings.bytes_per_second <= 0) return 0;
+  const double floor =
+      std::max(totals.flops / ceilings.flops_per_second, totals.bytes / ceilings.bytes_per_second);
+  return std::max(0.0, totals.seconds - floor);
+}
+
 v1::Bound BoundOf(const FamilyTotals& totals, double compute, double memory) {
   if (compute > 0.75 && memory < 0.50) return v1::BOUND_COMPUTE;
   if (memory > 0.75 && compute < 0.25) return v1::BOUND_MEMORY;
@@ -56,6 +66,12 @@ v1::Bound BoundOf(const FamilyTotals& totals, double compute, double memory) {
 
 }  // namespace
 
+std::int64_t MonotonicNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
 FamilyTable Difference(const FamilyTable& after, const FamilyTable& before) {
   FamilyTable result = after;
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -63,6 +79,7 @@ FamilyTable Difference(const FamilyTable& after, const FamilyTable& before) {
     result[i].launches -= before[i].launches;
     result[i].flops -= before[i].flops;
     result[i].bytes -= before[i].bytes;
+    result[i].exposed_seconds -= before[i].exposed_seconds;
   }
   return result;
 }
@@ -78,6 +95,7 @@ void FamilyRecorder::AddTable(const FamilyTable& work) {
     table_[i].launches += work[i].launches;
     table_[i].flops += work[i].flops;
     table_[i].bytes += work[i].bytes;
+    table_[i].exposed_seconds += work[i].exposed_seconds;
   }
 }
 
@@ -97,8 +115,10 @@ const char* NameOf(KernelFamily family) {
       return "matmul.head";
     case KernelFamily::kRope:
       return "rope";
-    case KernelFamily::kAttention:
-      return "attention";
+    case KernelFamily::kAttentionForward:
+      return "attention.fwd";
+    case KernelFamily::kAttentionBackward:
+      return "attention.bwd";
     case KernelFamily::kActivation:
       return "activation";
     case KernelFamily::kLoss:
@@ -118,7 +138,7 @@ const char* NameOf(KernelFamily family) {
 }
 
 Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& ceilings,
-              const JobSettings& settings) {
+              const JobSettings& settings, const MeasuredRatios& measured) {
   Verdict verdict;
   if (totals.seconds <= 0) return verdict;
   const auto ratio = [&](double amount, double ceiling) {
@@ -126,14 +146,24 @@ Verdict Judge(KernelFamily family, const FamilyTotals& totals, const Ceilings& c
   };
   verdict.compute_ratio = ratio(totals.flops, ceilings.flops_per_second);
   verdict.memory_ratio = ratio(totals.bytes, ceilings.bytes_per_second);
-  verdict.bound = IsCommunication(family)
-                      ? v1::BOUND_COMMUNICATION
-                      : BoundOf(totals, verdict.compute_ratio, verdict.memory_ratio);
+  if (measured.samples > 0) {
+    verdict.compute_ratio = measured.compute;
+    verdict.memory_ratio = measured.memory;
+  }
+  const bool judged =
+      measured.samples > 0 || (ceilings.flops_per_second > 0 && ceilings.bytes_per_second > 0);
+  if (IsCommunication(family)) {
+    verdict.bound = v1::BOUND_COMMUNICATION;
+  } else if (judged) {
+    verdict.bound = BoundOf(totals, verdict.compute_ratio, verdict.memory_ratio);
+  }
   verdict.remedy = RemedyFor(family, verdict.bound, settings);
+  verdict.savable_seconds = SavableSeconds(family, totals, ceilings);
   return verdict;
 }
 
 void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings, const JobSettings& settings,
+                    const MeasuredTable& measured,
                     google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out) {
   std::vector<int> order;
   for (int i = 0; i < kNumKernelFamilies; ++i) {
@@ -145,11 +175,14 @@ void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings, const Jo
   for (const int i : order) {
     const FamilyTotals& totals = table[static_cast<std::size_t>(i)];
     const auto family = static_cast<KernelFamily>(i);
-    const Verdict verdict = Judge(family, totals, ceilings, settings);
+    const MeasuredRatios& ratios = measured[static_cast<std::size_t>(i)];
+    const Verdict verdict = Judge(family, totals, ceilings, settings, ratios);
     v1::FamilyVerdict* to = out->Add();
     to->set_family(NameOf(family));
     to->set_bound(verdict.bound);
-    to->set_source(v1::METRIC_SOURCE_ANALYTIC);
+    to->set_source(ratios.samples > 0 ? v1::METRIC_SOURCE_PM_SAMPLING : v1::METRIC_SOURCE_ANALYTIC);
+    to->set_samples(ratios.samples);
+    to->set_tensor_ratio(ratios.tensor);
     to->set_seconds(totals.seconds);
     to->set_launches(totals.launches);
     to->set_flops(totals.flops);
@@ -157,6 +190,7 @@ void AppendVerdicts(const FamilyTable& table, const Ceilings& ceilings, const Jo
     to->set_compute_ratio(verdict.compute_ratio);
     to->set_memory_ratio(verdict.memory_ratio);
     to->set_remedy(verdict.remedy);
+    to->set_savable_seconds(verdict.savable_seconds);
   }
 }
 

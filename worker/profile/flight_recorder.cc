@@ -84,6 +84,9 @@ void FlightRecorder::Finish(std::int64_t sequence, bool ok) {
   const double seconds = absl::ToDoubleSeconds(now - entry->started);
   Durations& of_operation = durations_[entry->operation];
   Push(of_operation.seconds, of_operation.next, seconds);
+  ++of_operation.total.count;
+  of_operation.total.bytes += entry->bytes;
+  of_operation.total.seconds += seconds;
   Push(all_.seconds, all_.next, seconds);
 }
 
@@ -133,6 +136,18 @@ std::string FlightRecorder::Culprit() const {
   }
   if (culprit == nullptr) culprit = OldestPending();
   return culprit == nullptr ? "" : DescribeCollective(*culprit);
+}
+
+std::int64_t FlightRecorder::last_sequence() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return last_sequence_;
+}
+
+std::map<std::string, CollectiveTotal> FlightRecorder::Totals() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::map<std::string, CollectiveTotal> totals;
+  for (const auto& [operation, durations] : durations_) totals[operation] = durations.total;
+  return totals;
 }
 
 std::vector<CollectiveEntry> FlightRecorder::Snapshot() const {

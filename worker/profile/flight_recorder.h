@@ -48,6 +48,13 @@ struct CollectiveStatus {
   double median_seconds = 0;
 };
 
+// Of one operation, since the recorder was made; what failed is left out.
+struct CollectiveTotal {
+  std::int64_t count = 0;
+  std::int64_t bytes = 0;
+  double seconds = 0;
+};
+
 class FlightRecorder {
  public:
   static constexpr std::size_t kMedianWindow = 65;
@@ -63,17 +70,22 @@ class FlightRecorder {
   void Finish(std::int64_t sequence, bool ok);
 
   [[nodiscard]] CollectiveStatus Status() const;
+  // Of the newest entry; 0 before the first.
+  [[nodiscard]] std::int64_t last_sequence() const;
   // The first that failed, else the oldest pending: "all_gather layers.3, sequence 4711"; empty
   // when there is neither.
   [[nodiscard]] std::string Culprit() const;
   // Oldest first.
   [[nodiscard]] std::vector<CollectiveEntry> Snapshot() const;
+  // By operation.
+  [[nodiscard]] std::map<std::string, CollectiveTotal> Totals() const;
 
  private:
   // The last durations of one operation.
   struct Durations {
     std::vector<double> seconds;
     std::size_t next = 0;
+    CollectiveTotal total;
   };
   CollectiveEntry* Find(std::int64_t sequence);
   // With mutex_ held; null when nothing is pending.

@@ -44,6 +44,19 @@ class StepTimeline {
   void AddSpan(SpanKind kind, Event* begin, Event* end) { spans_.push_back({kind, begin, end}); }
   // `stream` waits for `event`; the wait is a span of `kind`.
   absl::Status TimedWait(SpanKind kind, Stream& stream, Event& event);
+  // Calls `visit(kind, seconds from `base` to the span's begin, its seconds)` for each span; every
+  // mark must have been reached, and so must `base`, a mark of this step.
+  template <typename Visit>
+  absl::Status ForEach(Event& base, Visit&& visit) {
+    for (const Span& span : spans_) {
+      const absl::StatusOr<double> since = device_.ElapsedSeconds(base, *span.begin);
+      if (!since.ok()) return since.status();
+      const absl::StatusOr<double> seconds = device_.ElapsedSeconds(*span.begin, *span.end);
+      if (!seconds.ok()) return seconds.status();
+      visit(span.kind, *since, *seconds);
+    }
+    return absl::OkStatus();
+  }
   // Seconds by kind; every mark must have been reached.
   [[nodiscard]] absl::StatusOr<std::array<double, kNumSpanKinds>> Sum();
 

@@ -127,8 +127,10 @@ absl::Status UnitExchange::AddGradStats(int unit, Stream& stream, StepStats* sta
       recorder_.Add(KernelFamily::kReduce, 0, 2.0 * static_cast<double>(part.size), bytes);
       RETURN_IF_ERROR(launch());
     } else {
-      RETURN_IF_ERROR(Launch(recorder_, KernelFamily::kReduce, 2.0 * static_cast<double>(part.size),
-                             bytes, launch));
+      const LaunchWork work{
+          KernelFamily::kReduce, "grad_norm", 2.0 * static_cast<double>(part.size), bytes,
+          {part.size, 0, 0},     part.dtype};
+      RETURN_IF_ERROR(Launch(recorder_, work, launch));
     }
   }
   return absl::OkStatus();
@@ -186,10 +188,13 @@ absl::Status UnitExchange::ReduceStats(StepStats* stats) {
   RETURN_IF_ERROR(WaitScatters());
   ASSIGN_OR_RETURN(Event * ready, timeline_->Mark(device_.compute()));
   RETURN_IF_ERROR(device_.Wait(scatter_stream_, *ready));
+  ASSIGN_OR_RETURN(Event * begin, timeline_->Mark(scatter_stream_));
   scatter_->SetLabel("step_stats");
+  recorder_.Add(KernelFamily::kScatter, 0, 0, static_cast<double>(sizeof(StepStats)));
   RETURN_IF_ERROR(scatter_->AllReduce({stats, DType::kF64, sizeof(StepStats) / sizeof(double)},
                                       scatter_stream_));
   ASSIGN_OR_RETURN(Event * done, timeline_->Mark(scatter_stream_));
+  timeline_->AddSpan(SpanKind::kScatter, begin, done);
   return timeline_->TimedWait(SpanKind::kReduceWait, device_.compute(), *done);
 }
 

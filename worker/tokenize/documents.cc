@@ -33,6 +33,7 @@ DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& other) {
   documents += other.documents;
   empty_documents += other.empty_documents;
   source_bytes += other.source_bytes;
+  text_bytes += other.text_bytes;
   replaced += other.replaced;
   return *this;
 }
@@ -83,12 +84,12 @@ absl::StatusOr<std::string> DocumentEncoder::TextOfLine(std::string_view line,
                                               /*allow_exceptions=*/false);
   if (!json.is_object()) {
     return absl::InvalidArgumentError(
-        "not a JSON object on one line; is it JSONL? --format text takes it as it is");
+        absl::StrCat("not a JSON object on one line; is it JSONL? ", options_.text_remedy));
   }
   const auto field = json.find(options_.text_field);
   if (field == json.end() || !field->is_string()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no text in the field \"", options_.text_field, "\"; --text-field names it"));
+    return absl::InvalidArgumentError(absl::StrCat("no text in the field \"", options_.text_field,
+                                                   "\"; ", options_.text_field_name, " names it"));
   }
   return std::move(field->get_ref<std::string&>());
 }
@@ -100,6 +101,7 @@ absl::Status DocumentEncoder::EncodeDocument(std::string_view text, bool starts,
     return absl::OkStatus();
   }
   if (starts) ++counts->documents;
+  counts->text_bytes += static_cast<std::int64_t>(text.size());
   if (starts && options_.separator_first && options_.separator.has_value()) {
     ids->push_back(*options_.separator);
   }

@@ -20,6 +20,9 @@ namespace fsdp {
 struct DocumentOptions {
   // Of JSONL: the field with the text.
   std::string text_field = "text";
+  // What errors say of a file that is no JSONL, and how they call text_field.
+  std::string text_remedy = "--format text takes it as it is";
+  std::string text_field_name = "--text-field";
   // Written once for each document that is not empty.
   std::optional<TokenId> separator;
   // Before the document instead of after it.
@@ -31,6 +34,8 @@ struct DocumentCounts {
   // Not counted among `documents`; nothing is written for them.
   std::int64_t empty_documents = 0;
   std::int64_t source_bytes = 0;
+  // Of the documents: of JSONL without the JSON around them.
+  std::int64_t text_bytes = 0;
   // Invalid sequences of UTF-8 that became U+FFFD.
   std::int64_t replaced = 0;
 

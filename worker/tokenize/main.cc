@@ -8,12 +8,14 @@
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status.h"
+#include "worker/tokenize/job_mode.h"
 #include "worker/tokenize/progress_bar.h"
 #include "worker/tokenize/token_shards.h"
 #include "worker/tokenize/tokenize_run.h"
@@ -26,6 +28,8 @@ namespace {
 constexpr int kInternal = 1;
 constexpr int kUsageError = 2;
 constexpr int kNotFound = 102;
+
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 constexpr char kUsage[] =
     "fsdp-tokenize: text to token files in llm.c's format\n"
@@ -45,7 +49,11 @@ constexpr char kUsage[] =
     "text\n"
     "  --format F                 auto (by name), text (a file is a document) or jsonl\n"
     "  --text-field NAME          of JSONL (default text)\n"
+    "  --vocab-limit N            refuse a tokenizer with ids of N and more\n"
     "  --overwrite                remove what another run left in DIR\n"
+    "  --for-job KEY              as fsdp-trainer runs it: sources from standard input, each with "
+    "a\n"
+    "                             NUL behind it, JSON lines out; KEY stands for their content\n"
     "  --version, --help\n"
     "\n"
     "  fsdp-tokenize --tokenizer qwen/tokenizer.json --output tokens corpus.jsonl\n"
@@ -65,7 +73,8 @@ int Fail(const absl::Status& status) {
   }
 }
 
-absl::StatusOr<std::optional<TokenId>> SeparatorOf(const std::string& text,
+// A job gives an id; "10" may be a token too.
+absl::StatusOr<std::optional<TokenId>> SeparatorOf(const std::string& text, bool for_job,
                                                    const Tokenizer& tokenizer) {
   if (text == "none") return std::optional<TokenId>();
   if (text == "auto") {
@@ -73,18 +82,33 @@ absl::StatusOr<std::optional<TokenId>> SeparatorOf(const std::string& text,
       return tokenizer.end_of_text();
     }
     return absl::InvalidArgumentError(
-        "the tokenizer does not say which token ends a text; name it with --document-separator, or "
-        "give none");
+        absl::StrCat("the tokenizer does not say which token ends a text; ",
+                     for_job ? "give its id as data.documentSeparator"
+                             : "name it with --document-separator, or give none"));
   }
-  if (const auto found = tokenizer.Find(text); found.has_value()) return found;
+  if (const auto found = tokenizer.Find(text); found.has_value() && !for_job) return found;
   TokenId id = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   if (error == std::errc() && end == text.data() + text.size() && id < tokenizer.vocab_size()) {
     return std::optional(id);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("--document-separator ", text, " is neither a token nor an id below ",
-                   tokenizer.vocab_size(), "; auto and none are also allowed"));
+      for_job ? absl::StrCat("data.documentSeparator ", text, " is no id below the tokenizer's ",
+                             tokenizer.vocab_size())
+              : absl::StrCat("--document-separator ", text, " is neither a token nor an id below ",
+                             tokenizer.vocab_size(), "; auto and none are also allowed"));
+}
+
+absl::Status CheckVocabulary(const ToolFlags& flags, const LoadedTokenizer& loaded) {
+  ASSIGN_OR_RETURN(const std::int64_t limit, flags.Integer("vocab-limit", kNoLimit, 1, kNoLimit));
+  if (loaded.tokenizer->vocab_size() <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      flags.Has("for-job")
+          ? absl::StrCat(loaded.path, " has ids up to ", loaded.tokenizer->vocab_size() - 1,
+                         ", and model.vocabSize is ", limit, "; it must be at least ",
+                         loaded.tokenizer->vocab_size())
+          : absl::StrCat(loaded.path, " has ids up to ", loaded.tokenizer->vocab_size() - 1,
+                         ", and --vocab-limit is ", limit));
 }
 
 absl::StatusOr<TokenizeOptions> OptionsFrom(const ToolFlags& flags) {
@@ -112,9 +136,13 @@ absl::StatusOr<TokenizeOptions> OptionsFrom(const ToolFlags& flags) {
   options.documents.separator_first = position == "before";
   ASSIGN_OR_RETURN(options.tokenizer,
                    LoadTokenizer(flags.Text("tokenizer", ""), options.tokenizer_options));
+  RETURN_IF_ERROR(CheckVocabulary(flags, options.tokenizer));
+  const bool for_job = flags.Has("for-job");
   ASSIGN_OR_RETURN(
       options.documents.separator,
-      SeparatorOf(flags.Text("document-separator", "auto"), *options.tokenizer.tokenizer));
+      SeparatorOf(flags.Text("document-separator", "auto"), for_job, *options.tokenizer.tokenizer));
+  if (for_job) UseWordsOfJobs(&options.documents);
+  options.content_key = flags.Text("for-job", "");
   return options;
 }
 
@@ -167,6 +195,28 @@ int RunCommand(const ToolFlags& flags) {
   return 0;
 }
 
+// Under a trainer: docs of the protocol in job_mode.h.
+int RunForJob(const ToolFlags& flags) {
+  JobReporter reporter(&std::cout);
+  auto options = OptionsFrom(flags);
+  absl::Status status = options.status();
+  if (!status.message().empty() && status.message().find("data.documentSeparator ") != 0) {
+    status = Annotate(status, "data.tokenizer");
+  }
+  if (status.ok()) {
+    auto names = ReadNames(std::cin);
+    status = names.status();
+    if (names.ok()) options->inputs = *std::move(names);
+  }
+  if (status.ok()) {
+    options->on_progress = [&](const TokenizeProgress& progress) { reporter.Progress(progress); };
+    status = RunTokenize(*options).status();
+  }
+  if (status.ok()) return 0;
+  reporter.Failed(status);
+  return kInternal;
+}
+
 int EncodeCommand(const ToolFlags& flags) {
   auto options = OptionsFrom(flags);
   if (!options.ok()) return Fail(options.status());
@@ -189,11 +239,11 @@ int EncodeCommand(const ToolFlags& flags) {
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  const auto flags =
-      ToolFlags::Parse(arguments,
-                       {"tokenizer", "output", "shard-tokens", "threads", "document-separator",
-                        "separator-position", "special-tokens", "format", "text-field"},
-                       {"overwrite", "version", "help"});
+  const auto flags = ToolFlags::Parse(
+      arguments,
+      {"tokenizer", "output", "shard-tokens", "threads", "document-separator", "separator-position",
+       "special-tokens", "format", "text-field", "vocab-limit", "for-job"},
+      {"overwrite", "version", "help"});
   if (!flags.ok()) return Fail(flags.status());
   if (flags->Has("help") || arguments.empty()) {
     (arguments.empty() ? std::cerr : std::cout) << kUsage;
@@ -204,7 +254,9 @@ int Main(const std::vector<std::string>& arguments) {
     return 0;
   }
   const bool encode = !flags->positional().empty() && flags->positional()[0] == "encode";
-  const int exit_code = encode ? EncodeCommand(*flags) : RunCommand(*flags);
+  const int exit_code = encode                  ? EncodeCommand(*flags)
+                        : flags->Has("for-job") ? RunForJob(*flags)
+                                                : RunCommand(*flags);
   std::cout.flush();
   // A full disk or a closed pipe must not look like success.
   return exit_code == 0 && std::cout.fail() ? kInternal : exit_code;

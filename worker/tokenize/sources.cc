@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/support/status.h"
 #include "worker/checkpoint/blob_store.h"
+#include "worker/data/data_files.h"
 
 namespace fsdp {
 namespace {
@@ -80,8 +81,7 @@ absl::StatusOr<SourceFile> Examine(const std::string& path, SourceFormat format)
                     info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec,
                     format};
   if (format == SourceFormat::kAuto) {
-    const bool jsonl = EndsWith(path, ".jsonl") || EndsWith(path, ".ndjson");
-    source.format = jsonl ? SourceFormat::kJsonl : SourceFormat::kText;
+    source.format = IsJsonlName(path) ? SourceFormat::kJsonl : SourceFormat::kText;
   }
   return source;
 }

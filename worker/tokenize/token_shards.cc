@@ -31,6 +31,7 @@ Json ToJson(const DocumentCounts& counts) {
   return {{"documents", counts.documents},
           {"emptyDocuments", counts.empty_documents},
           {"sourceBytes", counts.source_bytes},
+          {"textBytes", counts.text_bytes},
           {"replacedSequences", counts.replaced}};
 }
 
@@ -38,6 +39,16 @@ Json ToJson(const DocumentCounts& counts) {
 std::int64_t NumberAt(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
+
+DocumentCounts CountsFrom(const nlohmann::json& json) {
+  DocumentCounts counts;
+  counts.documents = NumberAt(json, "documents");
+  counts.empty_documents = NumberAt(json, "emptyDocuments");
+  counts.source_bytes = NumberAt(json, "sourceBytes");
+  counts.text_bytes = NumberAt(json, "textBytes");
+  counts.replaced = NumberAt(json, "replacedSequences");
+  return counts;
 }
 
 std::string TextAt(const nlohmann::json& json, const char* key) {
@@ -116,8 +127,7 @@ absl::Status TokenShards::CheckManifest() {
     shards_.push_back({TextAt(shard, "file"), NumberAt(shard, "tokens"), 0});
   }
   const nlohmann::json& counts = (*manifest)["counts"];
-  counts_ = {NumberAt(counts, "documents"), NumberAt(counts, "emptyDocuments"),
-             NumberAt(counts, "sourceBytes"), NumberAt(counts, "replacedSequences")};
+  counts_ = CountsFrom(counts);
   return absl::OkStatus();
 }
 
@@ -162,8 +172,7 @@ absl::StatusOr<bool> TokenShards::ReadRecord(std::size_t index) {
       {ShardName(index), tokens, static_cast<std::uint32_t>(NumberAt(*record, "crc32c"))});
   next_block_ = static_cast<std::size_t>(NumberAt(*record, "nextBlock"));
   tokens_of_block_ = NumberAt(*record, "tokensOfBlock");
-  counts_ = {NumberAt(*record, "documents"), NumberAt(*record, "emptyDocuments"),
-             NumberAt(*record, "sourceBytes"), NumberAt(*record, "replacedSequences")};
+  counts_ = CountsFrom(*record);
   return true;
 }
 

@@ -20,6 +20,7 @@
 #include "proto/support/status.h"
 #include "worker/checkpoint/blob_store.h"
 #include "worker/data/content_hash.h"
+#include "worker/data/token_manifest.h"
 #include "worker/tokenize/token_shards.h"
 
 namespace fsdp {
@@ -27,8 +28,6 @@ namespace {
 
 // Blocks that may wait for their turn to be written, per thread.
 constexpr std::size_t kBlocksAhead = 4;
-// Changes when the same sources and options give other ids or shards.
-constexpr std::uint64_t kFormatVersion = 1;
 constexpr std::int64_t kUint16Vocabulary = 65536;
 
 // Held by one process; the file stays, for removing it would let two in.
@@ -84,7 +83,7 @@ void AddText(std::string_view text, ContentHash* hash) {
 
 std::string IdentityOf(const TokenizeOptions& options, const std::vector<SourceFile>& sources) {
   ContentHash hash;
-  hash.AddNumber(kFormatVersion);
+  hash.AddNumber(kTokenizeVersion);
   hash.AddNumber(options.tokenizer.hash);
   AddText(options.tokenizer.kind, &hash);
   hash.AddNumber(options.tokenizer_options.parse_special_tokens ? 1 : 0);
@@ -93,6 +92,10 @@ std::string IdentityOf(const TokenizeOptions& options, const std::vector<SourceF
   hash.AddNumber(options.documents.separator_first ? 1 : 0);
   hash.AddNumber(static_cast<std::uint64_t>(options.shard_tokens));
   hash.AddNumber(static_cast<std::uint64_t>(options.block_bytes));
+  if (!options.content_key.empty()) {
+    AddText(options.content_key, &hash);
+    return absl::StrFormat("%016x", hash.Finish());
+  }
   for (const SourceFile& source : sources) {
     AddText(source.path, &hash);
     hash.AddNumber(static_cast<std::uint64_t>(source.size_bytes));

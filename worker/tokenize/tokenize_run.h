@@ -35,6 +35,9 @@ struct TokenizeOptions {
   std::string output;
   std::int64_t shard_tokens = 100'000'000;
   int num_threads = 1;
+  // Stands for the sources' content, where the caller knows it: a run then goes on also with files
+  // that were moved or touched. Empty: their paths, sizes and times of change do.
+  std::string content_key;
   // Removes another run's shards first.
   bool overwrite = false;
   std::int64_t block_bytes = 1 << 20;

@@ -7,6 +7,7 @@
 #include "proto/support/status.h"
 #include "worker/checkpoint/blob_store.h"
 #include "worker/data/content_hash.h"
+#include "worker/data/text_files.h"
 #include "worker/tokenize/sentencepiece_model.h"
 #include "worker/tokenize/tokenizer_json.h"
 
@@ -88,17 +89,6 @@ absl::StatusOr<std::string> ReadWhole(const fs::path& path) {
   return text;
 }
 
-// The file that `path` means.
-absl::StatusOr<fs::path> ResolvePath(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return path;
-  for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    if (fs::exists(path / name, ignored)) return path / name;
-  }
-  return absl::NotFoundError(
-      absl::StrCat(path.string(), " has neither tokenizer.json nor tokenizer.model"));
-}
-
 absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadSentencePiece(std::string_view bytes) {
   std::string error;
   std::shared_ptr<const SentencePieceModel> model = SentencePieceModel::Load(bytes, &error);
@@ -114,7 +104,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadSentencePiece(std::string_v
 absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& path,
                                               const TokenizerOptions& options) {
   if (path == "bytes") return LoadedTokenizer{std::make_shared<BytesTokenizer>(), path, path, 0};
-  ASSIGN_OR_RETURN(const fs::path file, ResolvePath(path));
+  ASSIGN_OR_RETURN(const fs::path file, ResolveTokenizer(path));
   ASSIGN_OR_RETURN(const std::string text, ReadWhole(file));
   ContentHash hash;
   hash.Add(std::as_bytes(std::span(text)));

@@ -121,6 +121,9 @@ class BenchRun {
     input.reshard_after_forward = options_.reshard_after_forward;
     input.async_checkpoint = options_.checkpoint_every > 0 && options_.checkpoint_async;
     if (backend_.memory_bytes) input.device_memory_bytes = backend_.memory_bytes(rank_.device);
+    if (options_.device_memory_gb > 0) {
+      input.device_memory_bytes = options_.device_memory_gb * 1'000'000'000;
+    }
     ASSIGN_OR_RETURN(const Plan plan, Engine::PlanFor(input, rank_.device));
     ASSIGN_OR_RETURN(report_.attention, Engine::AttentionFor(plan, rank_.device));
     EngineOptions engine;
@@ -261,6 +264,7 @@ nlohmann::ordered_json CheckpointsJson(const CheckpointFigures& figures, bool as
 }
 
 v1::RecomputePolicy RecomputeFrom(const std::string& name) {
+  if (name == "keep") return v1::RECOMPUTE_POLICY_KEEP;
   if (name == "none") return v1::RECOMPUTE_POLICY_NONE;
   if (name == "selective") return v1::RECOMPUTE_POLICY_SELECTIVE;
   return name == "full" ? v1::RECOMPUTE_POLICY_FULL : v1::RECOMPUTE_POLICY_AUTO;
@@ -274,8 +278,8 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
                                      "accumulate", "layers", "vocab",     "dim",   "heads",
                                      "precision",  "reduce", "recompute", "seed"};
   const std::vector<std::string> of_ranks = {
-      "device",   "local-ranks",  "communicator",   "communicators",   "nccl-registration",
-      "prefetch", "logits-chunk", "checkpoint-dir", "checkpoint-every"};
+      "device",   "local-ranks",  "communicator",   "communicators",    "nccl-registration",
+      "prefetch", "logits-chunk", "checkpoint-dir", "checkpoint-every", "device-memory"};
   valued.insert(valued.end(), of_ranks.begin(), of_ranks.end());
   ASSIGN_OR_RETURN(const ToolFlags flags,
                    ToolFlags::Parse(arguments, valued,
@@ -295,17 +299,18 @@ absl::StatusOr<BenchOptions> ParseBenchOptions(std::span<const std::string> argu
   ASSIGN_OR_RETURN(const std::string precision,
                    flags.Choice("precision", "bf16", {"fp32", "bf16"}));
   ASSIGN_OR_RETURN(const std::string reduce, flags.Choice("reduce", "fp32", {"fp32", "bf16"}));
-  ASSIGN_OR_RETURN(const std::string recompute,
-                   flags.Choice("recompute", "auto", {"none", "selective", "full", "auto"}));
+  ASSIGN_OR_RETURN(
+      const std::string recompute,
+      flags.Choice("recompute", "auto", {"keep", "none", "selective", "full", "auto"}));
   ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 1, 1, 256));
   ASSIGN_OR_RETURN(const std::int64_t prefetch, flags.Integer("prefetch", 1, 0, 1));
   ASSIGN_OR_RETURN(options.logits_chunk_mib, flags.Integer("logits-chunk", 0, 0, 1 << 20));
   ASSIGN_OR_RETURN(const std::int64_t communicators, flags.Integer("communicators", 2, 1, 2));
   ASSIGN_OR_RETURN(const std::int64_t seed,
                    flags.Integer("seed", 0, 0, (std::int64_t{1} << 31) - 1));
-  const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
+  ASSIGN_OR_RETURN(options.device_memory_gb, flags.Integer("device-memory", 0, 1, 1 << 20));
   ASSIGN_OR_RETURN(options.communicator,
-                   ParseCommunicatorKind(flags.Text("communicator", fallback)));
+                   ParseCommunicatorKind(flags.Text("communicator", DefaultCommunicator(backend))));
   ASSIGN_OR_RETURN(options.registration, ParseBufferRegistration(flags.Text(
                                              "nccl-registration", NameOf(kDefaultRegistration))));
   options.checkpoint_directory = flags.Text("checkpoint-dir", "");
@@ -348,13 +353,14 @@ Example: fsdp-trainer bench --model llama-tiny --batch 2 --seq 64 --steps 10
   --layers L --vocab V --dim D --heads H   instead of the model's
   --precision fp32|bf16                 of parameters and activations (bf16)
   --reduce fp32|bf16                    of gradients on their way (fp32)
-  --recompute none|selective|full|auto  (auto)
+  --recompute keep|none|selective|full|auto  (auto)
   --local-ranks N                       ranks on this machine (1)
   --communicator gloo|in_process|nccl   how they talk (gloo; nccl with --device cuda)
   --nccl-registration none|local|window|window-ce   how NCCL gets at the arena: by way of its own
                                         buffers, straight from the peers', at equal offsets, and
                                         gathers by copy engines (none)
   --communicators 1|2 --prefetch 0|1 --no-reshard   as spec.sharding
+  --device-memory GB                    what a rank may take, in 10^9 bytes (the device's own)
   --logits-chunk MIB                    largest piece of the logits (0: the plan's)
   --device cpu|cuda                     (cpu)
   --async                               do not wait for each step's loss

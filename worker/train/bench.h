@@ -34,6 +34,7 @@ struct BenchOptions {
   DType reduce_dtype = DType::kF32;
   v1::RecomputePolicy recompute = v1::RECOMPUTE_POLICY_AUTO;
   int prefetch = 1;
+  std::int64_t device_memory_gb = 0;  // 10^9 bytes that a rank may take; 0: the device's own
   // MiB of logits at a time; 0: the plan's default.
   std::int64_t logits_chunk_mib = 0;
   int num_communicators = 2;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::array kMatMuls = {KernelFamily::kMatMulQkv, KernelFamily::kMatMulAttnOut,
                                  KernelFamily::kMatMulMlp, KernelFamily::kMatMulHead};
-constexpr std::array kAttention = {KernelFamily::kAttention};
+constexpr std::array kAttention = {KernelFamily::kAttentionForward,
+                                   KernelFamily::kAttentionBackward};
 // The optimizer reads and writes weight, m and v and reads the gradient.
 constexpr double kOptimizerBytes = 28;
 
@@ -42,7 +43,7 @@ absl::StatusOr<double> CopyRate(Device& device) {
 
 bool IsElementwise(KernelFamily family) {
   const bool matmul = std::find(kMatMuls.begin(), kMatMuls.end(), family) != kMatMuls.end();
-  return !matmul && !IsCommunication(family) && family != KernelFamily::kAttention &&
+  return !matmul && !IsCommunication(family) && !IsAttention(family) &&
          family != KernelFamily::kOptimizer;
 }
 

@@ -32,6 +32,12 @@ constexpr std::int64_t kMaxRanks = 65536;
 
 Json LossJson(const std::optional<double>& loss) { return loss ? Json(*loss) : Json(); }
 
+Json LossesJson(const std::map<std::string, std::optional<double>>& losses) {
+  Json all = Json::object();
+  for (const auto& [set, loss] : losses) all[set] = LossJson(loss);
+  return all;
+}
+
 std::string LossText(const std::optional<double>& loss) { return loss ? FormatLoss(*loss) : "-"; }
 
 std::string Gigabytes(std::uint64_t bytes) {
@@ -65,6 +71,7 @@ absl::Status List(const ToolFlags& flags, const std::string& root) {
       item["created"] = entry.manifest->created;
       item["train_loss"] = LossJson(entry.manifest->train_loss);
       item["validation_loss"] = LossJson(entry.manifest->validation_loss);
+      item["evaluation_losses"] = LossesJson(entry.manifest->evaluation_losses);
     }
     std::printf("%s\n", list.dump(1).c_str());
     return absl::OkStatus();
@@ -117,6 +124,7 @@ Json ManifestJson(const std::string& path, const Manifest& manifest) {
           {"created", manifest.created},
           {"train_loss", LossJson(manifest.train_loss)},
           {"validation_loss", LossJson(manifest.validation_loss)},
+          {"evaluation_losses", LossesJson(manifest.evaluation_losses)},
           {"seed", manifest.seed},
           {"model_hash", absl::StrFormat("0x%016x", manifest.model_hash)},
           {"data_fingerprint", absl::StrFormat("0x%016x", manifest.data_fingerprint)},

@@ -161,9 +161,8 @@ absl::StatusOr<CollectivesOptions> ParseOptions(std::span<const std::string> arg
   ASSIGN_OR_RETURN(const std::int64_t ranks, flags.Integer("local-ranks", 2, 2, 256));
   ASSIGN_OR_RETURN(options.rounds, flags.Integer("rounds", options.rounds, 1, 1 << 20));
   ASSIGN_OR_RETURN(options.warmup, flags.Integer("warmup", options.warmup, 0, 1 << 20));
-  const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
   ASSIGN_OR_RETURN(options.communicator,
-                   ParseCommunicatorKind(flags.Text("communicator", fallback)));
+                   ParseCommunicatorKind(flags.Text("communicator", DefaultCommunicator(backend))));
   ASSIGN_OR_RETURN(options.registration, ParseBufferRegistration(flags.Text(
                                              "nccl-registration", NameOf(kDefaultRegistration))));
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;

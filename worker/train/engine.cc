@@ -156,8 +156,9 @@ absl::Status EngineImpl::CheckPeers() const {
 }
 
 std::int64_t EngineImpl::HostBytes(const Plan& plan) {
-  const std::int64_t tokens = plan.split.Share(0).count * plan.input.sequence_length;
-  return 2 * tokens * 2 * static_cast<std::int64_t>(sizeof(std::int32_t)) +
+  const std::int64_t parts =
+      2 + (plan.document_begins != kNoBuffer ? 1 : 0) + (plan.position_ids != kNoBuffer ? 1 : 0);
+  return 2 * ShareTokens(plan) * parts * static_cast<std::int64_t>(sizeof(std::int32_t)) +
          2 * static_cast<std::int64_t>(sizeof(HostResult));
 }
 

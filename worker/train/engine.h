@@ -28,7 +28,9 @@
 #include "worker/device/ops.h"
 #include "worker/optim/schedule.h"
 #include "worker/plan/plan.h"
+#include "worker/profile/counters/launch_order.h"
 #include "worker/profile/family_recorder.h"
+#include "worker/profile/span_recorder.h"
 
 namespace fsdp {
 
@@ -52,6 +54,8 @@ struct StepInput {
   // sequences.
   std::span<const std::int32_t> tokens;
   std::span<const std::int32_t> targets;
+  // As Ops::AttentionForward's, of the same tokens; empty unless the plan has reset_attention.
+  std::span<const std::int32_t> document_begins = {};
   // Of the reduced figures, so that all ranks leave the same update out; the same on every rank.
   StepBounds bounds = {};
 };
@@ -126,16 +130,29 @@ class Engine {
 
   // One optimizer step.
   //   FAILED_PRECONDITION  spans do not hold the rank's share; the engine is still usable
-  //   INVALID_ARGUMENT     a token is outside the vocabulary; names value and position; still
-  //   usable others               of device and communicators, after which the engine is dead
+  //   INVALID_ARGUMENT     a token is outside the vocabulary, or no document can begin where one is
+  //                        said to; names value and position; still usable
+  //   others               of device and communicators, after which the engine is dead
   virtual absl::StatusOr<StepResult> Step(const StepInput& input) = 0;
   // Asynchronous mode: the last step's figures, waiting for the device.
   virtual absl::StatusOr<StepResult> Flush() = 0;
 
+  // Launches and phases of the next steps also go to `spans`, which outlives them; null: to nobody.
+  // Where launches are not timed by the host they then run one by one, without graphs, between
+  // events. Synchronous mode.
+  virtual void RecordSpans(SpanRecorder* spans) = 0;
+
+  // Between the two calls it is kept what a step puts into the compute stream: for matching it with
+  // a profiler's records of kernels.
+  virtual void KeepLaunchOrder() = 0;
+  virtual std::vector<ExpectedRun> TakeLaunchOrder() = 0;
+
   // Loss of `sequences` sequences of this rank without gradients. Every rank passes the same
   // `num_rounds`, the number of micro-batches it takes the largest share; see EvaluationRounds.
+  // `document_begins` as Step's.
   virtual absl::StatusOr<EvaluationResult> Evaluate(std::span<const std::int32_t> tokens,
                                                     std::span<const std::int32_t> targets,
+                                                    std::span<const std::int32_t> document_begins,
                                                     std::int64_t num_rounds) = 0;
   // Micro-batches that the largest share of `total_sequences` needs.
   [[nodiscard]] virtual std::int64_t EvaluationRounds(std::int64_t total_sequences) const = 0;
@@ -149,7 +166,8 @@ class Engine {
   virtual absl::StatusOr<double> ReplaySeconds(std::span<const KernelFamily> families,
                                                int repeats) = 0;
 
-  // Logits [S, V] f32 of one sequence, for tests of causality and for parity; world size 1 only.
+  // Logits [S, V] f32 of one sequence, taken for one document, for tests of causality and for
+  // parity; world size 1 only.
   virtual absl::Status Logits(std::span<const std::int32_t> tokens, std::span<float> logits) = 0;
 
   [[nodiscard]] virtual const Plan& plan() const = 0;

@@ -44,11 +44,12 @@ std::int64_t EngineImpl::EvaluationRounds(std::int64_t total_sequences) const {
 
 absl::StatusOr<EvaluationResult> EngineImpl::Evaluate(std::span<const std::int32_t> tokens,
                                                       std::span<const std::int32_t> targets,
+                                                      std::span<const std::int32_t> document_begins,
                                                       std::int64_t num_rounds) {
   RETURN_IF_ERROR(dead_);
   const std::int64_t length = plan_.input.sequence_length;
   const auto sequences = static_cast<std::int64_t>(tokens.size()) / length;
-  RETURN_IF_ERROR(CheckTokens(tokens, targets, sequences));
+  RETURN_IF_ERROR(CheckBatch({tokens, targets, document_begins}, sequences));
   const std::int64_t capacity = plan_.split.max_micro_batch();
   if (sequences > num_rounds * capacity) {
     return absl::FailedPreconditionError(
@@ -65,11 +66,12 @@ absl::StatusOr<EvaluationResult> EngineImpl::Evaluate(std::span<const std::int32
       const std::int64_t first = std::min(sequences, round * capacity);
       const std::int64_t count = std::min(capacity, sequences - first);
       const auto part = [&](std::span<const std::int32_t> all) {
+        if (all.empty()) return all;
         return all.subspan(static_cast<std::size_t>(first * length),
                            static_cast<std::size_t>(count * length));
       };
-      RETURN_IF_ERROR(StageBatch(part(tokens), part(targets)));
-      const ModelBatch batch = BatchAt(0, count);
+      RETURN_IF_ERROR(StageBatch({part(tokens), part(targets), part(document_begins)}));
+      ASSIGN_OR_RETURN(const ModelBatch batch, OpenBatch(0, count));
       RETURN_IF_ERROR(ForwardBlocks(batch, /*train=*/false));
       ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(head_stage(), Pass::kForward));
       if (count > 0) RETURN_IF_ERROR(model_.HeadLoss(batch, weights, sums));
@@ -93,14 +95,16 @@ absl::Status EngineImpl::Logits(std::span<const std::int32_t> tokens, std::span<
   RETURN_IF_ERROR(dead_);
   const std::int64_t vocab = plan_.input.model.vocab_size;
   if (exchange_.sharded()) return absl::FailedPreconditionError("logits need world size 1");
-  RETURN_IF_ERROR(CheckTokens(tokens, tokens, 1));
+  const std::vector<std::int32_t> one_document(plan_.input.reset_attention ? tokens.size() : 0);
+  const HostBatch sequence{tokens, tokens, one_document};
+  RETURN_IF_ERROR(CheckBatch(sequence, 1));
   if (logits.size() != tokens.size() * static_cast<std::size_t>(vocab)) {
     return absl::FailedPreconditionError("logits must hold sequence x vocabulary elements");
   }
   evaluation_timeline_.Begin();
   exchange_.BeginStep(&evaluation_timeline_);
-  RETURN_IF_ERROR(StageBatch(tokens, tokens));
-  const ModelBatch batch = BatchAt(0, 1);
+  RETURN_IF_ERROR(StageBatch(sequence));
+  ASSIGN_OR_RETURN(const ModelBatch batch, OpenBatch(0, 1));
   RETURN_IF_ERROR(ForwardBlocks(batch, /*train=*/false));
   ASSIGN_OR_RETURN(const UnitView weights, exchange_.Acquire(head_stage(), Pass::kForward));
   std::vector<std::byte> host;

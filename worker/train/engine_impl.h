@@ -47,8 +47,12 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Snapshot> TakeSnapshot() override;
   absl::StatusOr<StepResult> Step(const StepInput& input) override;
   absl::StatusOr<StepResult> Flush() override;
+  void RecordSpans(SpanRecorder* spans) override;
+  void KeepLaunchOrder() override { graphs_.BeginOrder(); }
+  std::vector<ExpectedRun> TakeLaunchOrder() override { return graphs_.EndOrder(); }
   absl::StatusOr<EvaluationResult> Evaluate(std::span<const std::int32_t> tokens,
                                             std::span<const std::int32_t> targets,
+                                            std::span<const std::int32_t> document_begins,
                                             std::int64_t num_rounds) override;
   [[nodiscard]] std::int64_t EvaluationRounds(std::int64_t total_sequences) const override;
   absl::StatusOr<double> ReplaySeconds(std::span<const KernelFamily> families,
@@ -63,7 +67,7 @@ class EngineImpl final : public Engine {
   [[nodiscard]] std::vector<MemoryUsage> memory() const override;
   [[nodiscard]] const FamilyTable& families() const override { return recorder_.totals(); }
 
-  // Bytes of host memory that Create allocates: staged tokens and targets, two results.
+  // Bytes of host memory that Create allocates: two results, and two batches that are staged.
   static std::int64_t HostBytes(const Plan& plan);
 
  private:
@@ -77,6 +81,9 @@ class EngineImpl final : public Engine {
   struct Pending {
     std::int64_t step = 0;
     double wall_seconds = 0;  // 0: by the device's clock
+    double host_idle_seconds = 0;
+    TimeBase begin = {};        // of the device's work
+    double launch_seconds = 0;  // of all launches before it, where the host times them
   };
 
   [[nodiscard]] std::vector<ShardTensor> Tensors(bool gradients) const;
@@ -93,12 +100,24 @@ class EngineImpl final : public Engine {
   absl::Status UploadRopeTables();
   absl::Status Upload(const Vector& to, const std::vector<double>& values);
 
-  absl::Status CheckTokens(std::span<const std::int32_t> tokens,
-                           std::span<const std::int32_t> targets, std::int64_t sequences) const;
-  // Copies host tokens to the device by way of staged memory.
-  absl::Status StageBatch(std::span<const std::int32_t> tokens,
-                          std::span<const std::int32_t> targets);
-  [[nodiscard]] ModelBatch BatchAt(std::int64_t first_sequence, std::int64_t sequences) const;
+  // Sequences in host memory, [n, S] each.
+  struct HostBatch {
+    std::span<const std::int32_t> tokens, targets, document_begins;
+  };
+  absl::Status CheckBatch(const HostBatch& batch, std::int64_t sequences) const;
+  absl::Status CheckDocuments(std::span<const std::int32_t> begins, std::size_t expected) const;
+  // Copies a batch to the device by way of staged memory, where what a plan of documents has
+  // besides waits for OpenBatch.
+  absl::Status StageBatch(const HostBatch& batch);
+  // Of the staged batch, what is on the device of some of its sequences. It holds until the next
+  // call: document_begins and position_ids have room for one micro-batch.
+  absl::StatusOr<ModelBatch> OpenBatch(std::int64_t first_sequence, std::int64_t sequences);
+  // Elements of each part of a staged batch.
+  static std::int64_t ShareTokens(const Plan& plan) {
+    return plan.split.Share(0).count * plan.input.sequence_length;
+  }
+  // Part `part` (tokens, targets, document_begins, position_ids) of this slot's staged batch.
+  [[nodiscard]] std::int32_t* Staged(int part) const;
 
   // Forward up to the head, without it. `train`: the last block's weights stay for backward.
   absl::Status ForwardBlocks(const ModelBatch& batch, bool train);
@@ -119,6 +138,9 @@ class EngineImpl final : public Engine {
   absl::Status ReadBack();
   absl::Status RunStep(const StepInput& input);
   absl::StatusOr<StepResult> Collect(const Pending& pending, std::size_t slot);
+  // Of the compute stream's families together.
+  [[nodiscard]] double LaunchSeconds() const;
+  absl::Status AddPhaseSpans(StepTimeline& timeline, const TimeBase& base);
   absl::Status CheckAllocations(std::int64_t before);
   // Normally distributed numbers into all memory that activations share, as bf16 or f32.
   absl::Status FillActivations();
@@ -154,7 +176,8 @@ class EngineImpl final : public Engine {
   std::unique_ptr<Event> snapshot_begins_;
   std::vector<std::unique_ptr<Event>> snapshot_copied_;  // by unit
   bool snapshot_pending_ = false;                        // no update has waited for it yet
-  std::size_t slot_ = 0;                                 // of the current step
+  SpanRecorder* spans_ = nullptr;
+  std::size_t slot_ = 0;  // of the current step
   std::optional<Pending> pending_;
   absl::Status dead_;
   std::int64_t num_steps_ = 0;

@@ -12,9 +12,37 @@
 
 namespace fsdp {
 
-absl::Status EngineImpl::CheckTokens(std::span<const std::int32_t> tokens,
-                                     std::span<const std::int32_t> targets,
-                                     std::int64_t sequences) const {
+namespace {
+
+// The label of a span of the phase track; null: it is no phase. Waits lie within compute.
+const char* PhaseOf(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::kData:
+      return "data";
+    case SpanKind::kForwardBackward:
+      return "compute";
+    case SpanKind::kGatherWait:
+      return "exposed_gather";
+    case SpanKind::kScatterWait:
+    case SpanKind::kReduceWait:
+      return "exposed_scatter";
+    case SpanKind::kOptimizer:
+      return "optimizer";
+    case SpanKind::kOther:
+      return "other";
+    // The collectives have spans of their own, with names.
+    case SpanKind::kGather:
+    case SpanKind::kScatter:
+    case SpanKind::kStep:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+absl::Status EngineImpl::CheckBatch(const HostBatch& batch, std::int64_t sequences) const {
+  const auto& [tokens, targets, document_begins] = batch;
   const auto expected = static_cast<std::size_t>(sequences * plan_.input.sequence_length);
   if (tokens.size() != expected || targets.size() != expected) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -30,31 +58,72 @@ absl::Status EngineImpl::CheckTokens(std::span<const std::int32_t> tokens,
         " of rank ", rank_, "'s share is outside the vocabulary 0..", vocab - 1,
         ": the data is not for this model"));
   }
+  return CheckDocuments(document_begins, plan_.input.reset_attention ? expected : 0);
+}
+
+absl::Status EngineImpl::CheckDocuments(std::span<const std::int32_t> begins,
+                                        std::size_t expected) const {
+  if (begins.size() != expected) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", rank_, " must get document_begins of ", expected, " tokens, got ", begins.size(),
+        ": attention is ", expected > 0 ? "" : "not ", "reset at documents"));
+  }
+  const auto length = static_cast<std::size_t>(plan_.input.sequence_length);
+  for (std::size_t i = 0; i < begins.size(); ++i) {
+    const auto at = static_cast<std::int32_t>(i % length);
+    if (begins[i] == at || (at > 0 && begins[i] == begins[i - 1])) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "document_begins ", begins[i], " at position ", i, " of rank ", rank_,
+        "'s share: a token's document begins where that of the token before does, or with it"));
+  }
   return absl::OkStatus();
 }
 
-absl::Status EngineImpl::StageBatch(std::span<const std::int32_t> tokens,
-                                    std::span<const std::int32_t> targets) {
-  const std::size_t bytes = tokens.size_bytes();
-  if (bytes == 0) return absl::OkStatus();
+std::int32_t* EngineImpl::Staged(int part) const {
   // Two staged batches, as two steps may be in flight.
   auto* base = static_cast<std::byte*>(host_memory_->data()) + 2 * sizeof(HostResult);
   const std::size_t share = (host_memory_->size_bytes() - 2 * sizeof(HostResult)) / 2;
-  std::byte* staged = base + slot_ * share;
-  std::memcpy(staged, tokens.data(), bytes);
-  std::memcpy(staged + bytes, targets.data(), bytes);
-  RETURN_IF_ERROR(device_.Copy(arena_.Address(plan_.tokens), staged, bytes, device_.compute()));
-  return device_.Copy(arena_.Address(plan_.targets), staged + bytes, bytes, device_.compute());
+  return reinterpret_cast<std::int32_t*>(base + slot_ * share) + part * ShareTokens(plan_);
 }
 
-ModelBatch EngineImpl::BatchAt(std::int64_t first_sequence, std::int64_t sequences) const {
+absl::Status EngineImpl::StageBatch(const HostBatch& batch) {
+  const std::size_t bytes = batch.tokens.size_bytes();
+  if (bytes == 0) return absl::OkStatus();
+  std::memcpy(Staged(0), batch.tokens.data(), bytes);
+  std::memcpy(Staged(1), batch.targets.data(), bytes);
+  if (plan_.document_begins != kNoBuffer) {
+    std::memcpy(Staged(2), batch.document_begins.data(), bytes);
+  }
+  if (plan_.position_ids != kNoBuffer) {
+    const std::int64_t length = plan_.input.sequence_length;
+    for (std::size_t i = 0; i < batch.document_begins.size(); ++i) {
+      const auto at = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % length);
+      Staged(3)[i] = at - batch.document_begins[i];
+    }
+  }
+  RETURN_IF_ERROR(device_.Copy(arena_.Address(plan_.tokens), Staged(0), bytes, device_.compute()));
+  return device_.Copy(arena_.Address(plan_.targets), Staged(1), bytes, device_.compute());
+}
+
+absl::StatusOr<ModelBatch> EngineImpl::OpenBatch(std::int64_t first_sequence,
+                                                 std::int64_t sequences) {
   const std::int64_t length = plan_.input.sequence_length;
   const auto count = static_cast<std::size_t>(sequences * length);
   const auto part = [&](BufferId id) {
     return std::span<const std::int32_t>(
         static_cast<const std::int32_t*>(arena_.Address(id)) + first_sequence * length, count);
   };
-  return {part(plan_.tokens), part(plan_.targets), sequences};
+  ModelBatch batch{part(plan_.tokens), part(plan_.targets), sequences};
+  const auto upload = [&](BufferId id, int staged, std::span<const std::int32_t>& out) {
+    if (id == kNoBuffer || count == 0) return absl::OkStatus();
+    auto* to = static_cast<std::int32_t*>(arena_.Address(id));
+    out = {to, count};
+    return device_.Copy(to, Staged(staged) + first_sequence * length, out.size_bytes(),
+                        device_.compute());
+  };
+  RETURN_IF_ERROR(upload(plan_.document_begins, 2, batch.document_begins));
+  RETURN_IF_ERROR(upload(plan_.position_ids, 3, batch.position_ids));
+  return batch;
 }
 
 absl::Status EngineImpl::ForwardStage(int stage, const ModelBatch& batch, const UnitView& weights) {
@@ -178,7 +247,7 @@ absl::Status EngineImpl::BackwardEmbed(const ModelBatch& batch, std::int64_t mic
 
 absl::Status EngineImpl::MicroBatch(std::int64_t index) {
   const SequenceRange range = plan_.split.MicroBatch(rank_, index);
-  const ModelBatch batch = BatchAt(range.begin, range.count);
+  ASSIGN_OR_RETURN(const ModelBatch batch, OpenBatch(range.begin, range.count));
   RETURN_IF_ERROR(ForwardBlocks(batch, /*train=*/true));
   RETURN_IF_ERROR(Head(batch, index));
   for (int stage = head_stage() - 1; stage > 0; --stage) {
@@ -232,7 +301,9 @@ absl::Status EngineImpl::UpdateUnit(std::size_t unit, const AdamWOptions& option
   // Weight, m and v are read and written, the gradient is read.
   const double bytes = 7 * static_cast<double>(gradient.size_bytes());
   const double flops = 15 * static_cast<double>(gradient.size);
-  return Launch(recorder_, KernelFamily::kOptimizer, flops, bytes, [&] {
+  const LaunchWork work{KernelFamily::kOptimizer, "adamw", flops, bytes,
+                        {gradient.size, 0, 0},    dtype};
+  return Launch(recorder_, work, [&] {
     Ops& ops = device_.ops();
     Stream& compute = device_.compute();
     if (!plan_.split_master()) {
@@ -262,11 +333,13 @@ absl::Status EngineImpl::RunStep(const StepInput& input) {
   StepTimeline& timeline = timelines_[slot_];
   timeline.Begin();
   exchange_.BeginStep(&timeline);
-  if (options_.time_families && !recorder_.time_launches()) {
-    recorder_.set_timer(&launch_timers_[slot_]);
-  }
+  const bool timed = (options_.time_families || spans_ != nullptr) && !recorder_.time_launches();
+  recorder_.set_timer(timed ? &launch_timers_[slot_] : nullptr);
   ASSIGN_OR_RETURN(Event * begin, timeline.Mark(compute));
-  RETURN_IF_ERROR(StageBatch(input.tokens, input.targets));
+  // Without a queue in front of it the mark is reached as soon as it is made.
+  pending_->begin = {begin, MonotonicNs()};
+  pending_->launch_seconds = LaunchSeconds();
+  RETURN_IF_ERROR(StageBatch({input.tokens, input.targets, input.document_begins}));
   RETURN_IF_ERROR(device_.Zero(stats(), sizeof(StepStats), compute));
   ASSIGN_OR_RETURN(Event * staged, timeline.Mark(compute));
   for (std::int64_t i = 0; i < plan_.split.num_micro_batches(); ++i) {
@@ -284,6 +357,8 @@ absl::Status EngineImpl::RunStep(const StepInput& input) {
   timeline.AddSpan(SpanKind::kOptimizer, reduced, updated);
   timeline.AddSpan(SpanKind::kOther, updated, end);
   timeline.AddSpan(SpanKind::kStep, begin, end);
+  // What runs between steps, an evaluation say, is not this step's.
+  recorder_.set_timer(nullptr);
   return absl::OkStatus();
 }
 
@@ -319,10 +394,46 @@ absl::StatusOr<StepResult> EngineImpl::Collect(const Pending& pending, std::size
   phases.set_overlapped_gather_seconds(
       std::max(0.0, of(SpanKind::kGather) - of(SpanKind::kGatherWait)));
   phases.set_overlapped_scatter_seconds(std::max(0.0, of(SpanKind::kScatter) - scatter_wait));
-  ASSIGN_OR_RETURN(result.launch_gap_seconds, launch_timers_[slot].Drain(recorder_));
+  ASSIGN_OR_RETURN(result.launch_gap_seconds, launch_timers_[slot].Drain(recorder_, pending.begin));
+  if (recorder_.time_launches()) {
+    const double busy = phases.compute_seconds() + phases.optimizer_seconds();
+    result.launch_gap_seconds = std::max(0.0, busy - (LaunchSeconds() - pending.launch_seconds));
+  }
+  phases.set_launch_gap_seconds(result.launch_gap_seconds);
+  phases.set_host_idle_seconds(pending.host_idle_seconds);
   recorder_.AddSeconds(KernelFamily::kGather, of(SpanKind::kGather));
   recorder_.AddSeconds(KernelFamily::kScatter, of(SpanKind::kScatter));
+  recorder_.AddExposed(KernelFamily::kGather, of(SpanKind::kGatherWait));
+  recorder_.AddExposed(KernelFamily::kScatter, scatter_wait);
+  if (spans_ != nullptr) RETURN_IF_ERROR(AddPhaseSpans(timelines_[slot], pending.begin));
   return result;
+}
+
+double EngineImpl::LaunchSeconds() const {
+  double seconds = 0;
+  for (int i = 0; i < kNumKernelFamilies; ++i) {
+    if (IsCommunication(static_cast<KernelFamily>(i))) continue;
+    seconds += recorder_.totals()[static_cast<std::size_t>(i)].seconds;
+  }
+  return seconds;
+}
+
+void EngineImpl::RecordSpans(SpanRecorder* spans) {
+  spans_ = spans;
+  recorder_.set_observer(spans);
+  graphs_.Pause(spans != nullptr && !recorder_.time_launches());
+}
+
+absl::Status EngineImpl::AddPhaseSpans(StepTimeline& timeline, const TimeBase& base) {
+  return timeline.ForEach(*base.event, [&](SpanKind kind, double since, double seconds) {
+    const char* const name = PhaseOf(kind);
+    if (name == nullptr) return;
+    const std::int64_t begin = base.ns + static_cast<std::int64_t>(since * 1e9);
+    spans_->Add({.track = v1::PROFILE_TRACK_PHASE,
+                 .begin_ns = begin,
+                 .end_ns = begin + static_cast<std::int64_t>(seconds * 1e9),
+                 .name = name});
+  });
 }
 
 // Memory is given out while the trainer starts (and by the backend in its first step), never later.
@@ -336,17 +447,20 @@ absl::Status EngineImpl::CheckAllocations(std::int64_t before) {
 
 absl::StatusOr<StepResult> EngineImpl::Step(const StepInput& input) {
   RETURN_IF_ERROR(dead_);
-  RETURN_IF_ERROR(CheckTokens(input.tokens, input.targets, plan_.split.Share(rank_).count));
+  RETURN_IF_ERROR(CheckBatch({input.tokens, input.targets, input.document_begins},
+                             plan_.split.Share(rank_).count));
   const auto begin = std::chrono::steady_clock::now();
   const std::int64_t allocations = device_.num_allocations();
   const std::optional<Pending> before = pending_;
   slot_ ^= 1;
-  pending_ = Pending{input.step, 0};
+  pending_ = Pending{.step = input.step};
   StepResult result;
   dead_ = [&]() -> absl::Status {
     RETURN_IF_ERROR(RunStep(input));
     if (options_.synchronous) {
+      const std::int64_t idle_from = MonotonicNs();
       RETURN_IF_ERROR(device_.Synchronize(device_.compute()));
+      pending_->host_idle_seconds = static_cast<double>(MonotonicNs() - idle_from) * 1e-9;
       RETURN_IF_ERROR(CheckPeers());
       const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begin;
       pending_->wall_seconds = wall.count();

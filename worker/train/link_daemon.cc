@@ -93,6 +93,11 @@ class SocketLink final : public DaemonLink, private RendezvousStore {
     return stop_;
   }
 
+  std::optional<v1::TrainerProfile> TakeProfile() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(profile_, std::nullopt);
+  }
+
   RendezvousStore& rendezvous() override { return *this; }
 
   void OnDump(std::function<void()> handler) override {
@@ -156,6 +161,7 @@ class SocketLink final : public DaemonLink, private RendezvousStore {
           message.has_stop() &&
           (!stop_.has_value() || Severity(message.stop().mode()) > Severity(stop_->mode()));
       if (harsher) stop_ = message.stop();
+      if (message.has_profile()) profile_ = message.profile();
       if (message.has_dump()) dump = on_dump_;
       changed_.notify_all();
     }
@@ -172,6 +178,7 @@ class SocketLink final : public DaemonLink, private RendezvousStore {
   absl::Status lost_;
   std::optional<v1::CommitEpoch> commit_;
   std::optional<v1::TrainerStop> stop_;
+  std::optional<v1::TrainerProfile> profile_;
   std::map<std::string, std::string> values_;
   std::map<std::int64_t, v1::ManifestVerdict> verdicts_;
   std::function<void()> on_dump_;

@@ -2,18 +2,22 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <mutex>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
+#include "worker/train/signal_dump.h"
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_report.h"
 
@@ -23,7 +27,23 @@ namespace {
 // Nobody to report to and nobody to wait for.
 class LocalLink final : public TrainerLink, private RendezvousStore {
  public:
+  explicit LocalLink(const LocalRunOptions& options, int rank)
+      : profile_after_steps_(options.profile_after_steps) {
+    if (!options.profile.has_value()) return;
+    profile_.emplace();
+    profile_->set_profile("local");
+    *profile_->mutable_options() = *options.profile;
+    profile_->set_path(RankProfilePath(options.profile_folder, rank));
+    const auto& ranks = options.profile->ranks();
+    const bool asked = ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    if (!asked) profile_.reset();
+  }
+
   absl::Status Send(const v1::TrainerToDaemon& message) override {
+    if (message.has_step()) ++num_steps_;
+    if (message.has_profile() && message.profile().state() == v1::PROFILE_STATE_FAILED) {
+      LOG_ERROR("the profile failed: %s", message.profile().message());
+    }
     if (!message.has_manifest()) return absl::OkStatus();
     v1::ManifestVerdict verdict;
     verdict.set_step(message.manifest().checkpoint().step());
@@ -43,6 +63,11 @@ class LocalLink final : public TrainerLink, private RendezvousStore {
     return verdict;
   }
   std::optional<v1::TrainerStop> stop() override { return std::nullopt; }
+  // Asked before the step's own report is sent.
+  std::optional<v1::TrainerProfile> TakeProfile() override {
+    if (num_steps_ + 1 < profile_after_steps_) return std::nullopt;
+    return std::exchange(profile_, std::nullopt);
+  }
   RendezvousStore& rendezvous() override { return *this; }
   void OnDump(std::function<void()> /*handler*/) override {}
 
@@ -55,6 +80,9 @@ class LocalLink final : public TrainerLink, private RendezvousStore {
     return absl::UnimplementedError("a local run has no rendezvous");
   }
 
+  const std::int64_t profile_after_steps_;
+  std::atomic<std::int64_t> num_steps_ = 0;
+  std::optional<v1::TrainerProfile> profile_;  // of the step thread
   std::mutex mutex_;
   std::map<std::int64_t, v1::ManifestVerdict> verdicts_;
 };
@@ -103,6 +131,10 @@ void Print(const std::string& line) {
 }
 
 }  // namespace
+
+std::string RankProfilePath(const std::string& folder, int rank) {
+  return absl::StrFormat("%s/rank-%05d.pb", folder, rank);
+}
 
 std::string DescribeResult(const v1::JobResult& result) {
   std::string text = absl::StrFormat("%d steps, %d tokens in %.1f s: train loss ", result.steps(),
@@ -159,8 +191,12 @@ absl::StatusOr<v1::TrainerDone> RunLocalJob(const LocalRunOptions& options,
           backend.local.memory_bytes(local.device));
     }
     run.print = Print;
+    run.data.cache.program = TokenizeProgram();
+    run.data.cache.directory = TokenCacheDirectory("");
     run.measure_ceilings = backend.measure_ceilings;
     run.marker = backend.marker;
+    run.counters = backend.counters;
+    run.on_recorder = DumpOnSignal;
     run.memory_in_use_bytes = backend.memory_in_use_bytes;
     run.connect = [&local](const v1::CommitEpoch&) -> absl::StatusOr<RankCommunicators> {
       RankCommunicators communicators;
@@ -170,7 +206,9 @@ absl::StatusOr<v1::TrainerDone> RunLocalJob(const LocalRunOptions& options,
       }
       return communicators;
     };
-    LocalLink link;
+    // For the ceilings, which the first rank measures for all.
+    if (options.profile.has_value()) run.start.set_cache_dir(options.profile_folder);
+    LocalLink link(options, local.rank);
     absl::StatusOr<v1::TrainerDone> done = RunRank(run, link, local.device);
     const absl::Status result = done.status();
     if (local.rank == 0) of_rank_0 = std::move(done);

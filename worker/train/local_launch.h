@@ -4,6 +4,8 @@
 // `fsdp-trainer run JOB.yaml`: a job on this machine without coordinator and daemon. The same
 // RunRank as in a cluster, on a link that admits everything.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,7 +19,15 @@ struct LocalRunOptions {
   v1::TrainingJob job;  // checked, defaults filled in
   int local_ranks = 1;
   CommunicatorKind communicator = CommunicatorKind::kGloo;
+  // Records steps once this many have been trained; each rank writes RankProfilePath. Absent:
+  // nothing is recorded.
+  std::optional<v1::ProfileOptions> profile;
+  std::int64_t profile_after_steps = 0;
+  std::string profile_folder;  // exists
 };
+
+// Where a rank of a local run writes its recording.
+std::string RankProfilePath(const std::string& folder, int rank);
 
 // Trains to the end; rank 0's table and summary go to stdout. With processes, a rank's failure
 // carries its cause only when it is rank 0's; the others print theirs to stderr.

@@ -165,6 +165,11 @@ absl::StatusOr<CommunicatorKind> ParseCommunicatorKind(const std::string& name) 
       absl::StrCat("communicator \"", name, "\" is none of gloo, in_process, nccl"));
 }
 
+const char* DefaultCommunicator(const LocalBackend& backend) {
+  const bool only_nccl = backend.create_gloo == nullptr && backend.create_nccl != nullptr;
+  return only_nccl ? "nccl" : "gloo";
+}
+
 absl::Status CheckCommunicator(CommunicatorKind kind, int world_size, const LocalBackend& backend) {
   const bool nccl = kind == CommunicatorKind::kNccl;
   if (nccl && backend.create_nccl == nullptr) {

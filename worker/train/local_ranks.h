@@ -54,6 +54,8 @@ struct LocalBackend {
 // CPU devices that share the machine's cores, and gloo.
 LocalBackend CpuBackend();
 
+// The one that tools take when none is named: nccl where the backend has nothing else.
+const char* DefaultCommunicator(const LocalBackend& backend);
 // Whether the backend has it; a question for the command line.
 //   INVALID_ARGUMENT  it has not; names what it has
 absl::Status CheckCommunicator(CommunicatorKind kind, int world_size, const LocalBackend& backend);

@@ -10,23 +10,19 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/support/log.h"
-#include "proto/support/spec.h"
-#include "proto/support/status.h"
 #include "worker/train/bench.h"
 #include "worker/train/checkpoint_tools.h"
 #include "worker/train/collectives.h"
 #include "worker/train/link_daemon.h"
-#include "worker/train/local_launch.h"
 #include "worker/train/model_tools.h"
 #include "worker/train/oracle.h"
+#include "worker/train/run_tool.h"
+#include "worker/train/signal_dump.h"
 #include "worker/train/tool_flags.h"
 #include "worker/train/trainer.h"
 #include "worker/train/trainer_backend.h"
@@ -41,6 +37,8 @@ constexpr char kUsage[] =
   run JOB.yaml [--local-ranks N] [--communicator gloo|in_process|nccl] [--set KEY=VALUE]...
       Trains the job on this machine, without a coordinator. "-" reads the job from stdin.
       Example: fsdp-trainer run deploy/examples/tiny.yaml --local-ranks 2 --set limits.maxSteps=10
+  profile JOB.yaml --output DIR [--steps N] [--local-ranks N] ...
+      Records steps of the job on this machine: trace, kernel table, roofline, report.
   oracle FILE [--local-ranks N] [--communicator gloo|in_process|nccl] [--precision fp32|bf16]
       Replays a recorded training and compares; exits with 0 only within tolerance.
   bench --model NAME|FILE --batch B --seq T --steps N --warmup W [--json] ...
@@ -94,56 +92,19 @@ int RunLinked(int fd, const TrainerBackend& backend) {
   absl::StatusOr<std::unique_ptr<Device>> device = backend.create_device(run.start);
   if (!device.ok()) return Fail(device.status());
   run.print = PrintLine;
+  run.data.cache.program = TokenizeProgram();
+  run.data.cache.directory = TokenCacheDirectory(run.start.cache_dir());
   run.measure_ceilings = backend.measure_ceilings;
   run.add_unique_ids = backend.add_unique_ids;
   run.marker = backend.marker;
+  run.counters = backend.counters;
+  run.on_recorder = DumpOnSignal;
   run.memory_in_use_bytes = backend.memory_in_use_bytes;
   run.connect = [&](const v1::CommitEpoch& commit) {
     return backend.connect(run.start, commit, **link, **device);
   };
   // Why it failed is in the log and at the daemon by then.
   return Code(ExitOf(RunRank(run, **link, **device).status()));
-}
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return ErrnoToStatus(errno, absl::StrCat("read(", path, ")"));
-  return text;
-}
-
-int RunJob(const ToolFlags& flags, const TrainerBackend& backend) {
-  absl::Status usage;
-  if (flags.positional().size() != 2) {
-    usage = absl::InvalidArgumentError("run takes one JOB.yaml");
-  }
-  const auto ranks = flags.Integer("local-ranks", 1, 1, 256);
-  const auto communicator = ParseCommunicatorKind(
-      flags.Text("communicator", backend.local.create_gloo == nullptr ? "nccl" : "gloo"));
-  usage.Update(ranks.status());
-  usage.Update(communicator.status());
-  if (usage.ok()) {
-    usage = CheckCommunicator(*communicator, static_cast<int>(*ranks), backend.local);
-  }
-  if (!usage.ok()) return FailUsage(usage);
-  const std::string& path = flags.positional()[1];
-  const absl::StatusOr<std::string> text = ReadFile(path);
-  if (!text.ok()) return FailUsage(text.status());
-  SpecOptions spec_options;
-  spec_options.sets = flags.Texts("set");
-  const SpecResult spec = LoadJob(*text, spec_options);
-  if (!spec.issues.empty()) std::fputs(FormatIssues(spec.issues, path).c_str(), stderr);
-  if (!spec.ok()) return Code(TrainerExit::kBadSpec);
-  LocalRunOptions options;
-  options.job = spec.job;
-  options.local_ranks = static_cast<int>(*ranks);
-  options.communicator = *communicator;
-  const absl::StatusOr<v1::TrainerDone> done = RunLocalJob(options, backend);
-  if (!done.ok()) return Fail(done.status());
-  PrintLine(DescribeResult(done->result()));
-  return Code(TrainerExit::kDone);
 }
 
 // Replaces this process by the executable of the other backend.
@@ -176,24 +137,6 @@ absl::StatusOr<bool> WantsOtherBackend(const std::vector<std::string>& arguments
   return device != own;
 }
 
-constexpr char kRunUsage[] =
-    R"(Usage: fsdp-trainer run JOB.yaml [flags]
-
-Trains the job on this machine, without a coordinator, and prints every step. "-" reads the job from
-standard input. Checkpoints go to the job's checkpoint.dir; checkpoint.resumeFrom goes on from one.
-
-  --local-ranks N                       ranks, processes on this machine (1)
-  --communicator gloo|in_process|nccl   between them (gloo; nccl on GPUs; in_process: threads)
-  --device cpu|cuda                     cuda needs fsdp-trainer-cuda beside this executable
-  --set KEY=VALUE                       changes one field, as fsdpctl submit --set; may be repeated
-
-Examples:
-  fsdp-trainer run deploy/examples/tiny.yaml
-  fsdp-trainer run deploy/examples/tiny.yaml --local-ranks 2 --set limits.maxSteps=10
-
-Exit codes: as fsdp-trainer --help says.
-)";
-
 bool WantsHelp(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == "--help" || argument == "-h" ||
@@ -213,6 +156,7 @@ int Main(int argc, char** argv) {
                : command == "export"      ? kExportUsage
                : command == "checkpoint"  ? kCheckpointUsage
                : command == "run"         ? kRunUsage
+               : command == "profile"     ? kProfileUsage
                                           : kUsage,
                stdout);
     return 0;
@@ -223,6 +167,8 @@ int Main(int argc, char** argv) {
   if (*other) {
     return FailUsage(absl::InvalidArgumentError("this is fsdp-trainer-cuda: run fsdp-trainer"));
   }
+  if (command == "run") return RunMain(std::span(arguments), backend);
+  if (command == "profile") return ProfileMain(std::span(arguments), backend);
   if (command == "oracle") return OracleMain(std::span(arguments).subspan(1), backend.local);
   if (command == "bench") return BenchMain(std::span(arguments).subspan(1), backend.local);
   if (command == "collectives") {
@@ -231,8 +177,8 @@ int Main(int argc, char** argv) {
   if (command == "logits") return LogitsMain(std::span(arguments).subspan(1), backend.local);
   if (command == "export") return ExportMain(std::span(arguments).subspan(1), backend.local);
   if (command == "checkpoint") return CheckpointMain(std::span(arguments).subspan(1));
-  const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
-      arguments, {"local-ranks", "communicator", "set", "device", "link-fd"}, {"version"});
+  const absl::StatusOr<ToolFlags> flags =
+      ToolFlags::Parse(arguments, {"device", "link-fd"}, {"version"});
   if (!flags.ok()) return FailUsage(flags.status());
   if (flags->Has("version")) {
     PrintLine(absl::StrCat("fsdp-trainer ", FSDP_VERSION, " (", backend.name, ")"));
@@ -243,7 +189,6 @@ int Main(int argc, char** argv) {
     if (!fd.ok()) return FailUsage(fd.status());
     return RunLinked(static_cast<int>(*fd), backend);
   }
-  if (command == "run") return RunJob(*flags, backend);
   if (!command.empty()) std::fprintf(stderr, "fsdp-trainer: no command %s\n\n", command.c_str());
   std::fputs(kUsage, stderr);
   return Code(TrainerExit::kUsage);
@@ -255,5 +200,6 @@ int Main(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A write to a dead peer or daemon is an error, not a death.
   std::signal(SIGPIPE, SIG_IGN);
+  fsdp::BlockDumpSignal();
   return fsdp::Main(argc, argv);
 }

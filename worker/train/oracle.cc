@@ -274,11 +274,11 @@ absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> argument
   ASSIGN_OR_RETURN(const std::string precision,
                    flags.Choice("precision", "fp32", {"fp32", "bf16"}));
   ASSIGN_OR_RETURN(const std::string reduce, flags.Choice("reduce", "fp32", {"fp32", "bf16"}));
-  ASSIGN_OR_RETURN(const std::string recompute,
-                   flags.Choice("recompute", "auto", {"none", "selective", "full", "auto"}));
-  const std::string fallback = backend.create_gloo == nullptr ? "nccl" : "gloo";
+  ASSIGN_OR_RETURN(
+      const std::string recompute,
+      flags.Choice("recompute", "auto", {"keep", "none", "selective", "full", "auto"}));
   ASSIGN_OR_RETURN(options.communicator,
-                   ParseCommunicatorKind(flags.Text("communicator", fallback)));
+                   ParseCommunicatorKind(flags.Text("communicator", DefaultCommunicator(backend))));
   options.world_size = static_cast<int>(ranks);
   RETURN_IF_ERROR(CheckCommunicator(options.communicator, options.world_size, backend));
   options.prefetch = static_cast<int>(prefetch);
@@ -286,7 +286,8 @@ absl::StatusOr<OracleCommand> ParseCommand(std::span<const std::string> argument
   options.parameter_dtype = precision == "bf16" ? DType::kBf16 : DType::kF32;
   options.reduce_dtype = reduce == "bf16" ? DType::kBf16 : DType::kF32;
   options.reshard_after_forward = !flags.Has("no-reshard");
-  options.recompute = recompute == "none"        ? v1::RECOMPUTE_POLICY_NONE
+  options.recompute = recompute == "keep"        ? v1::RECOMPUTE_POLICY_KEEP
+                      : recompute == "none"      ? v1::RECOMPUTE_POLICY_NONE
                       : recompute == "selective" ? v1::RECOMPUTE_POLICY_SELECTIVE
                       : recompute == "full"      ? v1::RECOMPUTE_POLICY_FULL
                                                  : v1::RECOMPUTE_POLICY_AUTO;
@@ -307,7 +308,7 @@ prints one JSON line of relative errors, and exits with 0 only within tolerance.
   --precision fp32|bf16                 of parameters and activations (fp32)
   --reduce fp32|bf16                    of gradients on their way (fp32)
   --micro-batch N                       sequences at a time; 0 is the rank's whole share (0)
-  --recompute none|selective|full|auto  (auto)
+  --recompute keep|none|selective|full|auto  (auto)
   --prefetch 0|1                        units gathered ahead (1)
   --communicators 1|2                   gather and scatter share one, or have one each (2)
   --no-reshard                          keep gathered weights for backward

@@ -11,9 +11,11 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/device/device.h"
+#include "worker/profile/counters/launch_order.h"
 #include "worker/profile/family_recorder.h"
 
 namespace fsdp {
@@ -43,7 +45,10 @@ class StageGraphs {
   // `issue` (absl::Status()) puts work into the compute stream and nowhere else.
   template <typename Fn>
   absl::Status Run(const Key& key, Fn&& issue) {
-    if (!enabled_ || paused_) return issue();
+    if (!enabled_ || paused_) {
+      if (keeps_order_) order_.push_back(nullptr);
+      return issue();
+    }
     return RunKnown(key, [&issue] { return issue(); });
   }
 
@@ -51,14 +56,22 @@ class StageGraphs {
   void Pause(bool paused) { paused_ = paused; }
   [[nodiscard]] std::size_t num_graphs() const { return num_graphs_; }
 
+  // From BeginOrder to EndOrder it is kept what Run puts into the compute stream; a step in between
+  // gives the order that its kernels' records are matched with (MatchLaunches). Work that is not in
+  // a graph is a run of unknown launches.
+  void BeginOrder();
+  [[nodiscard]] std::vector<ExpectedRun> EndOrder();
+
  private:
   // More kinds of work than this (one per micro-batch) are not worth their memory.
   static constexpr std::size_t kMaxGraphs = 1024;
   struct Entry {
     std::unique_ptr<DeviceGraph> graph;
     FamilyTable work{};  // what one launch of it does
+    ExpectedRun launches;
   };
   absl::Status RunKnown(const Key& key, const DeviceGraph::Issue& issue);
+  absl::Status Capture(Entry& entry, const DeviceGraph::Issue& issue);
 
   Device& device_;
   FamilyRecorder& recorder_;
@@ -66,6 +79,8 @@ class StageGraphs {
   bool paused_ = false;
   std::map<Key, Entry> entries_;
   std::size_t num_graphs_ = 0;
+  bool keeps_order_ = false;
+  std::vector<const Entry*> order_;  // null: work without a graph
 };
 
 }  // namespace fsdp

@@ -8,6 +8,7 @@
 // of its own tells liveness meanwhile.
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,7 +16,10 @@
 #include "fsdp/v1/trainer.pb.h"
 #include "worker/checkpoint/blob_store.h"
 #include "worker/device/device.h"
+#include "worker/profile/flight_recorder.h"
+#include "worker/train/rank_counters.h"
 #include "worker/train/trainer_backend.h"
+#include "worker/train/trainer_data.h"
 #include "worker/train/trainer_link.h"
 
 namespace fsdp {
@@ -30,9 +34,14 @@ struct TrainerRun {
   std::function<absl::Status(v1::RankJoined*)> add_unique_ids;  // may be null
   std::function<std::int64_t(Device&)> memory_in_use_bytes;     // may be null, see TrainerBackend
   StreamMarker marker = CpuStreamMarker();
+  std::function<CounterSource(Device&)> counters;  // may be null, see TrainerBackend
+  // Gets the recorder of the rank's collectives when there is one; may be null.
+  std::function<void(std::shared_ptr<const FlightRecorder>)> on_recorder;
   // See CheckpointOptions.
   BlobStore* store = &BlobStore::Posix();
   absl::Duration verdict_wait = absl::Seconds(2);
+  // program and directory of its cache; RunRank adds the rest of that.
+  DataAccess data;
 };
 
 // Runs the rank to the end of the job, or to a stop that was asked for; in both cases TrainerDone

@@ -12,6 +12,7 @@
 #include "fsdp/v1/trainer.pb.h"
 #include "worker/comm/recording_communicator.h"
 #include "worker/train/local_ranks.h"
+#include "worker/train/rank_counters.h"
 #include "worker/train/trainer_link.h"
 
 namespace fsdp {
@@ -37,6 +38,8 @@ struct TrainerBackend {
   // What the rank takes of the device's memory now, context and libraries included; null: what the
   // trainer allocated.
   std::function<std::int64_t(Device&)> memory_in_use_bytes;
+  // Of the device of a rank; null: this backend's devices have no hardware counters.
+  std::function<CounterSource(Device&)> counters;
   // Puts marks into this backend's streams.
   StreamMarker marker;
 };

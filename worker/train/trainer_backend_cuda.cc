@@ -15,6 +15,7 @@
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/device/cuda/cuda_memory.h"
 #include "worker/device/cuda/cuda_status.h"
+#include "worker/profile/counters/cupti_counters.h"
 #include "worker/train/trainer_backend.h"
 
 namespace fsdp {
@@ -181,6 +182,13 @@ TrainerBackend MakeTrainerBackend() {
                        TrainerLink& /*link*/,
                        Device& device) { return ConnectNccl(start, commit, device); };
   backend.memory_in_use_bytes = MemoryInUse;
+  backend.counters = [](Device&) {
+    CuptiCountersOptions options;
+    // The context is this thread's, and its device the rank's.
+    if (cudaGetDevice(&options.device) != cudaSuccess) return CounterSource();
+    return CounterSource{CreateCuptiCounters(options),
+                         [](Stream& stream) { return CuptiStreamId(CudaStreamOf(stream)); }};
+  };
   backend.marker = CudaStreamMarker();
   return backend;
 }

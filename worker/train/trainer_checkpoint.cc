@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -67,7 +68,8 @@ absl::StatusOr<TrainingPosition> CheckpointManager::Load(const std::string& dire
     if (!manifest.ok()) return Checkpoint(manifest.status());
     WarnOnOtherData(*manifest);
     at = {manifest->step,       manifest->position,        manifest->tokens,
-          manifest->train_loss, manifest->validation_loss, manifest->numerics};
+          manifest->train_loss, manifest->validation_loss, manifest->evaluation_losses,
+          manifest->numerics};
     last_step_ = manifest->step;
     RETURN_IF_ERROR(engine_.WeightsChanged());
     return at;
@@ -182,6 +184,7 @@ absl::Status CheckpointManager::Complete(const std::vector<ManifestFile>& files)
   header.created = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone());
   header.train_loss = at.train_loss;
   header.validation_loss = at.validation_loss;
+  header.evaluation_losses = at.evaluation_losses;
   header.numerics = at.numerics;
   const auto build = [this, header, files,
                       directory = saver_.directory()]() -> absl::StatusOr<Proposal> {
@@ -212,6 +215,11 @@ absl::Status CheckpointManager::Propose(const Proposal& built) {
   info.set_manifest_crc32c(described.crc32c);
   if (manifest.train_loss.has_value()) info.set_train_loss(*manifest.train_loss);
   if (manifest.validation_loss.has_value()) info.set_validation_loss(*manifest.validation_loss);
+  for (const auto& [set, loss] : manifest.evaluation_losses) {
+    v1::EvaluationLoss& told = *info.add_evaluations();
+    told.set_name(set);
+    told.set_loss(loss.value_or(std::numeric_limits<double>::quiet_NaN()));
+  }
   info.mutable_create_time()->set_seconds(absl::ToUnixSeconds(absl::Now()));
   proposals_[manifest.step] = built;
   return link_.Send(message);

@@ -38,6 +38,8 @@ struct TrainingPosition {
   std::int64_t tokens = 0;
   std::optional<double> train_loss;       // of `step`
   std::optional<double> validation_loss;  // the newest
+  // The newest of each set, by name; absent: not finite.
+  std::map<std::string, std::optional<double>> evaluation_losses;
   NumericState numerics;
 };
 

@@ -24,10 +24,11 @@ absl::StatusOr<EvaluationResult> Evaluate(const RankSetup& setup, Engine& engine
     const auto elements = static_cast<std::size_t>(share.count * source.sequence_length());
     std::vector<std::int32_t> tokens(elements);
     std::vector<std::int32_t> targets(elements);
-    RETURN_IF_ERROR(
-        WithCause(source.Read(first + share.begin, tokens, targets), v1::FAILURE_CAUSE_DATA));
+    std::vector<std::int32_t> begins(setup.plan.input.reset_attention ? elements : 0);
+    RETURN_IF_ERROR(WithCause(source.Read(first + share.begin, tokens, targets, begins),
+                              v1::FAILURE_CAUSE_DATA));
     ASSIGN_OR_RETURN(const EvaluationResult part,
-                     engine.Evaluate(tokens, targets, engine.EvaluationRounds(count)));
+                     engine.Evaluate(tokens, targets, begins, engine.EvaluationRounds(count)));
     sum.loss_sum += part.loss_sum;
     sum.valid_tokens += part.valid_tokens;
   }

@@ -32,6 +32,8 @@ class TrainerLink {
                                                          absl::Duration wait) = 0;
   // The harshest stop asked for so far.
   virtual std::optional<v1::TrainerStop> stop() = 0;
+  // The newest profile that was asked for and not taken yet.
+  virtual std::optional<v1::TrainerProfile> TakeProfile() = 0;
   // The epoch's.
   virtual RendezvousStore& rendezvous() = 0;
   // `handler` runs, on a thread of the link's own, whenever diagnostics are asked for.

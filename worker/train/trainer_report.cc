@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "worker/profile/device_peaks.h"
 
 namespace fsdp {
 namespace {
@@ -39,7 +40,8 @@ v1::StepPhases Phases(const StepFacts& facts) {
 
 }  // namespace
 
-void AddFamilies(const RankSetup& setup, const Engine& engine, const v1::DeviceCeilings& ceilings,
+void AddFamilies(const RankSetup& setup, const FamilyTable& table,
+                 const v1::DeviceCeilings& ceilings, const MeasuredTable& measured,
                  google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out) {
   Ceilings judged;
   judged.flops_per_second = setup.plan.input.parameter_dtype == DType::kBf16
@@ -54,11 +56,12 @@ void AddFamilies(const RankSetup& setup, const Engine& engine, const v1::DeviceC
   settings.prefetches = input.prefetch > 0;
   settings.two_communicators = input.num_communicators > 1;
   settings.accumulates = setup.plan.split.num_micro_batches() > 1;
-  AppendVerdicts(engine.families(), judged, settings, out);
+  AppendVerdicts(table, judged, settings, measured, out);
 }
 
 v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, const StepFacts& facts,
-                              const v1::DeviceCeilings& ceilings) {
+                              const v1::DeviceCeilings& ceilings, const RankCounters& counters,
+                              const std::string& device) {
   v1::StepReport report;
   v1::StepMetrics& metrics = *report.mutable_metrics();
   const absl::Time now = absl::Now();
@@ -78,6 +81,13 @@ v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, cons
     metrics.set_tokens_per_second(static_cast<double>(facts.result.valid_tokens) / training);
   }
   metrics.set_flops(setup.plan.model_flops_per_step);
+  const bool bf16 = setup.plan.input.parameter_dtype == DType::kBf16;
+  const double peak = PeakFlops(
+      device, bf16, bf16 ? ceilings.bf16_flops_per_second() : ceilings.fp32_flops_per_second());
+  if (training > 0 && peak > 0) {
+    metrics.set_mfu(setup.plan.model_flops_per_step / training / peak / setup.world_size());
+    metrics.set_hfu(facts.flops / training / peak);
+  }
   if (facts.validation_loss.has_value()) metrics.set_validation_loss(*facts.validation_loss);
   metrics.mutable_evaluations()->Add(facts.evaluations.begin(), facts.evaluations.end());
   for (const std::int64_t peak : facts.memory_peak_bytes) {
@@ -88,7 +98,14 @@ v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, cons
   metrics.set_skipped(facts.result.skipped);
   metrics.set_spike(facts.result.spike);
   metrics.set_rolled_back(facts.rolled_back);
-  AddFamilies(setup, engine, ceilings, report.mutable_families());
+  AddFamilies(setup, engine.families(), ceilings, counters.Table(), report.mutable_families());
+  for (const auto& [operation, total] : facts.collectives) {
+    v1::CollectiveTotals& totals = *report.add_collectives();
+    totals.set_operation(operation);
+    totals.set_count(total.count);
+    totals.set_bytes(total.bytes);
+    totals.set_seconds(total.seconds);
+  }
   for (const MemoryUsage& usage : engine.memory()) {
     v1::MemoryKind& kind = *report.add_memory();
     kind.set_kind(usage.kind);
@@ -96,6 +113,7 @@ v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, cons
     kind.set_peak_bytes(usage.peak_bytes);
     report.set_memory_now_bytes(report.memory_now_bytes() + usage.now_bytes);
   }
+  *report.mutable_profiler() = counters.Health();
   const auto rank = static_cast<std::size_t>(setup.rank());
   if (rank < facts.memory_peak_bytes.size()) {
     report.set_memory_peak_bytes(facts.memory_peak_bytes[rank]);

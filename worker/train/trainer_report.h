@@ -4,6 +4,7 @@
 // What a rank says about its steps: records for the control plane, lines for people.
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "worker/profile/family_recorder.h"
 #include "worker/profile/flight_recorder.h"
 #include "worker/train/engine.h"
+#include "worker/train/rank_counters.h"
 #include "worker/train/trainer_setup.h"
 
 namespace fsdp {
@@ -31,16 +33,21 @@ struct StepFacts {
   TrainerSeconds seconds;
   std::optional<double> validation_loss;
   std::vector<v1::EvaluationLoss> evaluations;
-  std::vector<std::int64_t> memory_peak_bytes;  // by rank
+  std::vector<std::int64_t> memory_peak_bytes;         // by rank
+  double flops = 0;                                    // that this rank did, recomputation included
+  std::map<std::string, CollectiveTotal> collectives;  // since the start
   bool final = false;
   bool rolled_back = false;
 };
 
-// `ceilings` may be empty: then families carry no verdict.
+// `ceilings` may be empty: then families carry no verdict. `device`: its name, for the peak that
+// MFU and HFU are relative to.
 v1::StepReport MakeStepReport(const RankSetup& setup, const Engine& engine, const StepFacts& facts,
-                              const v1::DeviceCeilings& ceilings);
+                              const v1::DeviceCeilings& ceilings, const RankCounters& counters,
+                              const std::string& device);
 
-void AddFamilies(const RankSetup& setup, const Engine& engine, const v1::DeviceCeilings& ceilings,
+void AddFamilies(const RankSetup& setup, const FamilyTable& table,
+                 const v1::DeviceCeilings& ceilings, const MeasuredTable& measured,
                  google::protobuf::RepeatedPtrField<v1::FamilyVerdict>* out);
 
 // What each source of a mixture gave up to `position`; nothing without a mixture.

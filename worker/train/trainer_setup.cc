@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/support/log.h"
+#include "proto/support/spec.h"
 #include "proto/support/status.h"
 #include "worker/checkpoint/checkpoint_loader.h"
 #include "worker/checkpoint/checkpoint_writer.h"
@@ -58,9 +59,11 @@ absl::StatusOr<std::int64_t> TotalSteps(const RankSetup& setup) {
       "limits: one of maxSteps, maxTokens and maxPasses must be above 0");
 }
 
-absl::Status SetUpData(RankSetup* setup) {
+absl::Status SetUpData(const DataAccess& access, RankSetup* setup) {
   const std::int64_t vocab = setup->plan.input.model.vocab_size;
-  ASSIGN_OR_RETURN(setup->data, OpenData(DataOptionsFromSpec(setup->spec(), vocab)));
+  ASSIGN_OR_RETURN(JobData data, OpenJobData(setup->spec(), vocab, access));
+  setup->data = std::move(data.set);
+  setup->bytes_per_token = data.bytes_per_token;
   if (setup->rank() != 0) return absl::OkStatus();
   // Of the split whose loss they are compared with.
   const bool validated = setup->data.validation != nullptr;
@@ -100,11 +103,23 @@ absl::Status PassOverUnwritten(BlobStore& store, v1::StartRank* assignment) {
   return written;
 }
 
+// A job's folder is not taken for its newest checkpoint: ranks would choose at different moments.
+absl::StatusOr<Manifest> ReadResumeManifest(BlobStore& store, const std::string& directory) {
+  absl::StatusOr<Manifest> manifest = ReadManifest(store, directory);
+  if (!absl::IsNotFound(manifest.status())) return manifest;
+  const absl::StatusOr<CatalogEntry> newest = FindNewestCheckpoint(store, directory);
+  if (!newest.ok()) return manifest;
+  return absl::NotFoundError(absl::StrCat("spec.checkpoint.resumeFrom: ", directory,
+                                          " holds a job's checkpoints, the newest is ",
+                                          newest->path, ": name that one"));
+}
+
 absl::Status SetUpCheckpoints(RankSetup* setup) {
   const v1::CheckpointSpec& spec = setup->spec().checkpoint();
   setup->retention.keep_last = spec.has_keep_last() ? spec.keep_last() : 2;
   setup->retention.keep_every_steps = spec.keep_every_steps();
   setup->retention.keep_best = spec.keep_best();
+  setup->retention.best_by = BestBySet(setup->spec());
   BlobStore& store = BlobStore::Posix();
   if (!spec.dir().empty()) {
     setup->checkpoint_root =
@@ -118,7 +133,7 @@ absl::Status SetUpCheckpoints(RankSetup* setup) {
   setup->resume_directory =
       setup->assignment.has_resume() ? setup->assignment.resume().path() : spec.resume_from();
   if (setup->resume_directory.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(setup->resume, ReadManifest(store, setup->resume_directory));
+  ASSIGN_OR_RETURN(setup->resume, ReadResumeManifest(store, setup->resume_directory));
   const v1::CheckpointInfo& info = setup->assignment.resume();
   const std::uint32_t crc = DescribeManifest(*setup->resume).crc32c;
   if (info.manifest_crc32c() != 0 && info.manifest_crc32c() != crc) {
@@ -146,34 +161,8 @@ std::string NothingToTrain(const RankSetup& setup, std::int64_t step) {
                       setup.total_steps, "; raise the limit to train on");
 }
 
-DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size) {
-  const v1::DataSpec& data = spec.data();
-  DataOptions options;
-  options.source = data.source() == v1::DATA_SOURCE_TOKENS ? SourceKind::kTokens
-                   : data.source() == v1::DATA_SOURCE_TEXT ? SourceKind::kText
-                                                           : SourceKind::kSynthetic;
-  options.path = data.path();
-  for (const v1::DataMixture& part : data.mixture()) {
-    options.mixture.push_back({part.name(), part.path(), part.weight()});
-  }
-  options.token_bytes = data.token_dtype() == v1::TOKEN_D_TYPE_UINT32 ? 4 : 2;
-  options.sequence_length = data.sequence_length();
-  options.validation_fraction = data.validation_fraction();
-  options.validation_path = data.validation_path();
-  for (const v1::DataMixture& set : data.evaluation_sets()) {
-    options.evaluation_sets.push_back({set.name(), set.path(), 0});
-  }
-  options.shuffle = !data.has_shuffle() || data.shuffle();
-  options.targets = data.targets() == v1::TARGET_KIND_INDEPENDENT ? TargetRule::kIndependent
-                                                                  : TargetRule::kNextToken;
-  options.mask_document_ends = data.mask_document_ends();
-  if (data.has_document_separator()) options.document_separator = data.document_separator();
-  options.vocab_size = vocab_size;
-  options.seed = spec.train().seed();
-  return options;
-}
-
-absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& device) {
+absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& device,
+                                    const DataAccess& access) {
   RankSetup setup;
   setup.assignment = assignment;
   if (setup.world_size() < 1 || setup.rank() < 0 || setup.rank() >= setup.world_size()) {
@@ -184,7 +173,7 @@ absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& dev
                                                            assignment.device_memory_bytes()));
   ASSIGN_OR_RETURN(setup.plan, Engine::PlanFor(input, device));
   setup.optimizer = OptimizerFromSpec(setup.spec().optimizer());
-  RETURN_IF_ERROR(WithCause(SetUpData(&setup), v1::FAILURE_CAUSE_DATA));
+  RETURN_IF_ERROR(WithCause(SetUpData(access, &setup), v1::FAILURE_CAUSE_DATA));
   ASSIGN_OR_RETURN(setup.total_steps, TotalSteps(setup));
   RETURN_IF_ERROR(WithCause(SetUpCheckpoints(&setup), v1::FAILURE_CAUSE_CHECKPOINT));
   return setup;

@@ -16,6 +16,7 @@
 #include "worker/device/device.h"
 #include "worker/optim/schedule.h"
 #include "worker/plan/plan.h"
+#include "worker/train/trainer_data.h"
 
 namespace fsdp {
 
@@ -34,6 +35,7 @@ struct RankSetup {
   // Rank 0 of text and token jobs.
   std::optional<double> unigram_entropy;
   std::optional<double> bigram_conditional_entropy;
+  std::optional<double> bytes_per_token;  // of text
 
   [[nodiscard]] const v1::JobSpec& spec() const { return assignment.job().spec(); }
   [[nodiscard]] int rank() const { return assignment.key().rank(); }
@@ -42,10 +44,11 @@ struct RankSetup {
 
 // Errors carry their cause (trainer_errors.h):
 //   RANK_FAILED  the spec or its plan: INVALID_ARGUMENT
-//   DATA         as OpenData
+//   DATA         as OpenJobData
 //   CHECKPOINT   checkpoint.dir cannot be created; the checkpoint to resume from is damaged
 //   OUT_OF_MEMORY  the plan needs more than the device has
-absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& device);
+absl::StatusOr<RankSetup> SetUpRank(const v1::StartRank& assignment, Device& device,
+                                    const DataAccess& access = {});
 
 // What this rank proves to its peers. nccl ids are the backend's.
 //   cause CHECKPOINT  checkpoint.dir cannot be written
@@ -53,8 +56,6 @@ absl::StatusOr<v1::RankJoined> MakeJoined(const RankSetup& setup);
 
 // What to tell the user of a job whose checkpoint, at `step`, is at its limit or past it.
 std::string NothingToTrain(const RankSetup& setup, std::int64_t step);
-
-DataOptions DataOptionsFromSpec(const v1::JobSpec& spec, std::int64_t vocab_size);
 
 // The same for every rank that sees the same folder, different for others: the contents of a file
 // in it that the first one creates.

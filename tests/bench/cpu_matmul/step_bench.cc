@@ -125,7 +125,7 @@ void StepBench::Forward(const Matrix& x, const Weights& w, const Activations& a)
   Linear(a.y1, w.qkv, a.qkv);
   Time("rope", [&] { return ops_.Rope(st, a.qkv, kHeads, cos_, sin_, false); });
   Time("attention",
-       [&] { return ops_.AttentionForward(st, a.qkv, kHeads, a.attention, a.lse, scratch_); });
+       [&] { return ops_.AttentionForward(st, a.qkv, kHeads, {}, a.attention, a.lse, scratch_); });
   Linear(a.attention, w.out, a.projected);
   Time("norm", [&] {
     return ops_.RmsNormForward(st, x, a.projected, w.norm2, 1e-5, a.sum, a.y2, a.rstd2);
@@ -148,7 +148,7 @@ void StepBench::Backward(const Matrix& dx, const Weights& w, const Activations& 
   });
   LinearBackward(dx, a.attention, w.out, d1_, g.out);
   Time("attention", [&] {
-    return ops_.AttentionBackward(st, d1_, a.qkv, a.attention, a.lse, kHeads, d_qkv_, scratch_);
+    return ops_.AttentionBackward(st, d1_, a.qkv, a.attention, a.lse, kHeads, {}, d_qkv_, scratch_);
   });
   Time("rope", [&] { return ops_.Rope(st, d_qkv_, kHeads, cos_, sin_, true); });
   LinearBackward(d_qkv_, a.y1, w.qkv, d1_, g.qkv);
@@ -194,7 +194,7 @@ void StepBench::Step() {
   matmul_flops_ = 0;
   stats_ = {};
   Time("embedding",
-       [&] { return ops_.EmbeddingForward(device_.compute(), tokens_, table_, {}, kSeq, x_); });
+       [&] { return ops_.EmbeddingForward(device_.compute(), tokens_, table_, {}, kSeq, {}, x_); });
   const Matrix* x = &x_;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     Forward(*x, weights_[i], activations_[i]);
@@ -205,7 +205,7 @@ void StepBench::Step() {
     Backward(d2_, weights_[i], activations_[i], gradients_[i]);
   }
   Time("embedding", [&] {
-    return ops_.EmbeddingBackward(device_.compute(), tokens_, d2_, kSeq, d_table_, {}, false);
+    return ops_.EmbeddingBackward(device_.compute(), tokens_, d2_, kSeq, {}, d_table_, {}, false);
   });
   Optimizer();
 }

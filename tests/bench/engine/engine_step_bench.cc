@@ -114,7 +114,8 @@ absl::StatusOr<int> Run(std::span<const std::string> arguments) {
   ASSIGN_OR_RETURN(const BenchReport one, RunBench(options, CpuBackend()));
   ASSIGN_OR_RETURN(const double after, MatMulRate(shapes));
   const double rate = 2 / (1 / before + 1 / after);
-  double flops = FamilyFlops(one, KernelFamily::kAttention);
+  double flops = FamilyFlops(one, KernelFamily::kAttentionForward) +
+                 FamilyFlops(one, KernelFamily::kAttentionBackward);
   for (const MatMulShape& shape : shapes) flops += Flops(shape);
   const double ideal = flops / rate;
   const double ratio = one.MedianSeconds() / ideal;

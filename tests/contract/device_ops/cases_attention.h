@@ -7,12 +7,16 @@
 
 namespace fsdp {
 
+// As Ops::AttentionForward takes them; empty without documents.
+using Begins = std::vector<std::int32_t>;
+
 // Attention as it is defined, and the size of what each result adds up.
 class AttentionReference {
  public:
-  AttentionReference(const AttentionShape& shape, const Values& qkv)
+  AttentionReference(const AttentionShape& shape, const Values& qkv, Begins begins = {})
       : shape_(shape),
         qkv_(qkv),
+        begins_(std::move(begins)),
         width_((shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim),
         out_width_(shape.num_heads * shape.head_dim),
         scale_(shape.scale != 0 ? shape.scale : 1 / std::sqrt(double(shape.head_dim))) {}
@@ -105,7 +109,8 @@ class AttentionReference {
   }
   Values Probabilities(std::int64_t b, std::int64_t h, std::int64_t i, double* log_sum) {
     Values p(shape_.causal ? i + 1 : shape_.seq);
-    for (std::size_t j = 0; j < p.size(); ++j) {
+    const std::size_t first = begins_.empty() ? 0 : begins_[b * shape_.seq + i];
+    for (std::size_t j = first; j < p.size(); ++j) {
       double size = 0;
       for (std::int64_t d = 0; d < shape_.head_dim; ++d) {
         p[j] += scale_ * Q(b, h, i, d) * K(b, h, j, d);
@@ -113,16 +118,17 @@ class AttentionReference {
       }
       max_score_size = std::max(max_score_size, size);
     }
-    const double shift = *std::max_element(p.begin(), p.end());
+    const double shift = *std::max_element(p.begin() + first, p.end());
     double sum = 0;
-    for (double& x : p) sum += x = std::exp(x - shift);
+    for (std::size_t j = first; j < p.size(); ++j) sum += p[j] = std::exp(p[j] - shift);
     for (double& x : p) x /= sum;
     *log_sum = shift + std::log(sum);
     return p;
   }
 
   const AttentionShape shape_;
-  const Values& qkv_;
+  const Values qkv_;
+  const Begins begins_;
   const std::int64_t width_, out_width_;
   const double scale_;
 };
@@ -142,25 +148,61 @@ struct AttentionResult {
   Values out, lse, d_qkv;
 };
 
+// `gaps`: rows lie further apart than they are long, at addresses that few kernels take.
 inline AttentionResult RunAttention(Env& env, const AttentionShape& s, const Values& qkv,
                                     const Values& d_out, const Values& given_out,
-                                    const Values& given_lse) {
+                                    const Values& given_lse, const Begins& begins = {},
+                                    bool gaps = true) {
   const std::int64_t tokens = s.batch * s.seq;
   const std::int64_t width = (s.num_heads + 2 * s.num_kv_heads) * s.head_dim;
   const std::int64_t out_width = s.num_heads * s.head_dim;
-  const Matrix m_qkv = env.In(qkv, tokens, width, 2);
-  const Matrix out = env.Out(tokens, out_width, 1);
+  const auto gap = [gaps](std::int64_t elements) { return gaps ? elements : 0; };
+  const Matrix m_qkv = env.In(qkv, tokens, width, gap(2));
+  const Matrix out = env.Out(tokens, out_width, gap(1));
   const Vector lse = env.OutVec(env.sums(), tokens * s.num_heads);
   Ops& ops = env.ops();
   FSDP_EXPECT_OK(
-      ops.AttentionForward(env.stream(), m_qkv, s, out, lse,
+      ops.AttentionForward(env.stream(), m_qkv, s, env.Ids(begins), out, lse,
                            env.Scratch(ops.AttentionScratchBytes(s, env.dtype(), false))));
-  const Matrix d_qkv = env.Out(tokens, width, 3);
-  FSDP_EXPECT_OK(
-      ops.AttentionBackward(env.stream(), env.In(d_out, tokens, out_width, 4), m_qkv,
-                            env.In(given_out, tokens, out_width), env.SumVec(given_lse), s, d_qkv,
-                            env.Scratch(ops.AttentionScratchBytes(s, env.dtype(), true))));
+  const Matrix d_qkv = env.Out(tokens, width, gap(3));
+  FSDP_EXPECT_OK(ops.AttentionBackward(
+      env.stream(), env.In(d_out, tokens, out_width, gap(4)), m_qkv,
+      env.In(given_out, tokens, out_width), env.SumVec(given_lse), s, env.Ids(begins), d_qkv,
+      env.Scratch(ops.AttentionScratchBytes(s, env.dtype(), true))));
   return {env.Get(out), env.Get(lse), env.Get(d_qkv)};
+}
+
+// Forward and backward against the definition. `weight_unit`: the rounding of a weight, and of a
+// score's gradient, before they are multiplied: on tensor cores they are bf16.
+inline void CheckAttention(Env& env, const AttentionShape& s, const Values& qkv,
+                           const Values& d_out, const Begins& begins, bool gaps,
+                           double weight_unit) {
+  const DType dtype = env.dtype();
+  AttentionReference want(s, qkv, begins);
+  want.Forward();
+  const Values given_out = Rounded(want.out, dtype);
+  want.Backward(d_out, given_out);
+  const AttentionResult got =
+      RunAttention(env, s, qkv, d_out, given_out, Rounded(want.lse, SumsOf(dtype)), begins, gaps);
+
+  const double unit = dtype == DType::kF64 ? 0x1p-53 : kUnitF32;
+  const double dim = static_cast<double>(s.head_dim);
+  // A score: dim products and the scale. A weight: its score's error, exp (4 u), the shift.
+  const double score = (dim + 4) * unit * want.max_score_size;
+  const double lse_size = MaxAbs(want.lse);
+  const double terms = static_cast<double>(s.seq) + 16;
+  const double store = dtype == DType::kF64 ? 0 : StoreUnit(dtype);
+  ExpectClose("lse", got.lse, want.lse, 0, {score + (terms + lse_size) * unit});
+  Values slack = want.out_size;
+  for (double& x : slack) x *= 2 * score + (2 * terms + lse_size) * unit + weight_unit;
+  ExpectClose("out", got.out, want.out, store, slack.empty() ? Values{0} : slack);
+  // Backward: the same for p, dim terms in dp and delta, then sums over seq x group queries.
+  const double group = s.num_heads / s.num_kv_heads;
+  slack = want.d_size;
+  for (double& x : slack) {
+    x *= 2 * score + (2 * dim + group * terms + 2 * lse_size) * unit + weight_unit;
+  }
+  ExpectClose("d_qkv", got.d_qkv, want.d_qkv, store, slack.empty() ? Values{0} : slack);
 }
 
 TEST_P(DeviceOpsContract, Attention) {
@@ -174,32 +216,8 @@ TEST_P(DeviceOpsContract, Attention) {
       const Values qkv =
           Rounded(Random(tokens * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim, 0.7), dtype);
       const Values d_out = Rounded(Random(tokens * s.num_heads * s.head_dim), dtype);
-      AttentionReference want(s, qkv);
-      want.Forward();
-      const Values given_out = Rounded(want.out, dtype);
-      want.Backward(d_out, given_out);
       Env env(*device_, dtype);
-      const AttentionResult got =
-          RunAttention(env, s, qkv, d_out, given_out, Rounded(want.lse, SumsOf(dtype)));
-
-      const double unit = dtype == DType::kF64 ? 0x1p-53 : kUnitF32;
-      const double dim = static_cast<double>(s.head_dim);
-      // A score: dim products and the scale. A weight: its score's error, exp (4 u), the shift.
-      const double score = (dim + 4) * unit * want.max_score_size;
-      const double lse_size = MaxAbs(want.lse);
-      const double terms = static_cast<double>(s.seq) + 16;
-      const double store = dtype == DType::kF64 ? 0 : StoreUnit(dtype);
-      ExpectClose("lse", got.lse, want.lse, 0, {score + (terms + lse_size) * unit});
-      Values slack = want.out_size;
-      for (double& x : slack) x *= 2 * score + (2 * terms + lse_size) * unit;
-      ExpectClose("out", got.out, want.out, store, slack.empty() ? Values{0} : slack);
-      // Backward: the same for p, dim terms in dp and delta, then sums over seq x group queries.
-      const double group = s.num_heads / s.num_kv_heads;
-      slack = want.d_size;
-      for (double& x : slack) {
-        x *= 2 * score + (2 * dim + group * terms + 2 * lse_size) * unit;
-      }
-      ExpectClose("d_qkv", got.d_qkv, want.d_qkv, store, slack.empty() ? Values{0} : slack);
+      CheckAttention(env, s, qkv, d_out, {}, /*gaps=*/true, /*weight_unit=*/0);
     }
   }
 }
@@ -208,7 +226,12 @@ TEST_P(DeviceOpsContract, Attention) {
 TEST_P(DeviceOpsContract, AttentionKernelsAreNamedAndKept) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     Env env(*device_, dtype);
-    for (const AttentionShape& s : AttentionShapes()) {
+    std::vector<AttentionShape> shapes = AttentionShapes();
+    for (AttentionShape s : AttentionShapes()) {
+      s.documents = s.causal;
+      shapes.push_back(s);
+    }
+    for (const AttentionShape& s : shapes) {
       const auto named = env.ops().ChosenAttention(s, dtype);
       FSDP_ASSERT_OK(named.status());
       EXPECT_FALSE(named->forward.empty());
@@ -216,7 +239,8 @@ TEST_P(DeviceOpsContract, AttentionKernelsAreNamedAndKept) {
       const std::int64_t tokens = s.batch * s.seq;
       const Values qkv = Random(tokens * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim);
       const Values out = Random(tokens * s.num_heads * s.head_dim);
-      RunAttention(env, s, qkv, out, out, Random(tokens * s.num_heads));
+      RunAttention(env, s, qkv, out, out, Random(tokens * s.num_heads),
+                   Begins(s.documents ? tokens : 0));
       const auto after = env.ops().ChosenAttention(s, dtype);
       FSDP_ASSERT_OK(after.status());
       EXPECT_EQ(after->forward, named->forward);
@@ -239,7 +263,7 @@ TEST_P(DeviceOpsContract, AttentionIsExactlyCausal) {
       const Matrix out = env.Out(tokens, out_width);
       const Vector lse = env.OutVec(env.sums(), tokens * s.num_heads);
       const auto scratch = env.Scratch(env.ops().AttentionScratchBytes(s, dtype, false));
-      FSDP_EXPECT_OK(env.ops().AttentionForward(env.stream(), env.In(in, tokens, width), s, out,
+      FSDP_EXPECT_OK(env.ops().AttentionForward(env.stream(), env.In(in, tokens, width), s, {}, out,
                                                 lse, scratch));
       return std::make_pair(env.Get(out), env.Get(lse));
     };
@@ -288,9 +312,9 @@ TEST_P(DeviceOpsContract, AttentionAndMatMulRepeatExactly) {
       const Matrix d_qkv = env.Out(tokens, width);
       const Matrix product = env.Out(width, width);
       Ops& ops = env.ops();
-      FSDP_ASSERT_OK(ops.AttentionForward(env.stream(), x, s, out, lse,
+      FSDP_ASSERT_OK(ops.AttentionForward(env.stream(), x, s, {}, out, lse,
                                           env.Scratch(ops.AttentionScratchBytes(s, dtype, false))));
-      FSDP_ASSERT_OK(ops.AttentionBackward(env.stream(), g, x, out, lse, s, d_qkv,
+      FSDP_ASSERT_OK(ops.AttentionBackward(env.stream(), g, x, out, lse, s, {}, d_qkv,
                                            env.Scratch(ops.AttentionScratchBytes(s, dtype, true))));
       FSDP_ASSERT_OK(
           ops.MatMul(env.stream(), x, Transpose::kYes, x, Transpose::kNo, {}, product, false));

@@ -71,6 +71,7 @@ TEST_P(DeviceOpsContract, RefusesRowsThatDoNotFit) {
   ExpectInvalid(ops.SwiGluBackward(st, m(2, 4), m(2, 8), m(2, 7), {}), "d_gate_up");
   ExpectInvalid(ops.SwiGluBackward(st, m(2, 4), m(2, 8), m(2, 8), m(1, 4)), "h");
   ExpectInvalid(ops.SiluForward(st, m(2, 4), m(2, 5)), "y");
+  ExpectInvalid(ops.MatMulGelu(st, m(2, 3), m(4, 3), Transpose::kYes, {}, m(2, 4), m(2, 5)), "y");
   ExpectInvalid(ops.GeluBackward(st, m(2, 4), m(3, 4), m(2, 4), {}), "x");
   ExpectInvalid(ops.SiluBackward(st, m(2, 4), m(2, 4), m(2, 4), m(2, 3)), "y");
   ExpectInvalid(ops.Add(st, m(2, 4), m(2, 3), m(2, 4)), "b");
@@ -89,15 +90,31 @@ TEST_P(DeviceOpsContract, RefusesAttentionThatDoesNotFit) {
   const auto scratch = env.Scratch(ops.AttentionScratchBytes(s, DType::kF32, true));
   AttentionShape bad = s;
   bad.num_kv_heads = 3;
-  ExpectInvalid(ops.AttentionForward(st, qkv, bad, out, lse, scratch), "num_kv_heads");
-  ExpectInvalid(ops.AttentionForward(st, env.Out(4, 23), s, out, lse, scratch), "qkv");
-  ExpectInvalid(ops.AttentionForward(st, qkv, s, env.Out(4, 11), lse, scratch), "out");
-  ExpectInvalid(ops.AttentionForward(st, qkv, s, out, env.OutVec(DType::kF32, 7), scratch), "lse");
+  ExpectInvalid(ops.AttentionForward(st, qkv, bad, {}, out, lse, scratch), "num_kv_heads");
+  ExpectInvalid(ops.AttentionForward(st, env.Out(4, 23), s, {}, out, lse, scratch), "qkv");
+  ExpectInvalid(ops.AttentionForward(st, qkv, s, {}, env.Out(4, 11), lse, scratch), "out");
+  ExpectInvalid(ops.AttentionForward(st, qkv, s, {}, out, env.OutVec(DType::kF32, 7), scratch),
+                "lse");
   if (ops.AttentionScratchBytes(s, DType::kF32, false) > 0) {
-    ExpectInvalid(ops.AttentionForward(st, qkv, s, out, lse, {}), "scratch");
+    ExpectInvalid(ops.AttentionForward(st, qkv, s, {}, out, lse, {}), "scratch");
   }
-  ExpectInvalid(ops.AttentionBackward(st, out, qkv, out, lse, s, env.Out(4, 25), scratch), "d_qkv");
-  ExpectInvalid(ops.AttentionBackward(st, env.Out(3, 12), qkv, out, lse, s, qkv, scratch), "d_out");
+  ExpectInvalid(ops.AttentionBackward(st, out, qkv, out, lse, s, {}, env.Out(4, 25), scratch),
+                "d_qkv");
+  ExpectInvalid(ops.AttentionBackward(st, env.Out(3, 12), qkv, out, lse, s, {}, qkv, scratch),
+                "d_out");
+  const std::vector<std::int32_t> begins = {0, 0, 2, 2};
+  ExpectInvalid(ops.AttentionForward(st, qkv, s, env.Ids(begins), out, lse, scratch),
+                "document_begins");
+  AttentionShape packed = s;
+  packed.documents = true;
+  ExpectInvalid(ops.AttentionForward(st, qkv, packed, {}, out, lse, scratch), "document_begins");
+  ExpectInvalid(
+      ops.AttentionBackward(st, out, qkv, out, lse, packed, env.Ids({0, 0, 2}), qkv,
+                            env.Scratch(ops.AttentionScratchBytes(packed, DType::kF32, true))),
+      "document_begins");
+  packed.causal = false;
+  ExpectInvalid(ops.AttentionForward(st, qkv, packed, env.Ids(begins), out, lse, scratch),
+                "causal");
   AttentionShape odd = s;
   odd.head_dim = 3;
   const Matrix table = env.Out(4, 1);
@@ -116,11 +133,18 @@ TEST_P(DeviceOpsContract, RefusesTrainingOperandsThatDoNotFit) {
   const auto scratch = env.Scratch(1 << 16);
   ExpectInvalid(ops.CrossEntropy(st, env.Out(3, 4), ids, stats, false, scratch), "logits");
   ExpectInvalid(ops.CrossEntropy(st, env.Out(2, 4), ids, nullptr, false, scratch), "stats");
-  ExpectInvalid(ops.EmbeddingForward(st, ids, env.Out(5, 4), {}, 2, env.Out(2, 3)), "out");
-  ExpectInvalid(ops.EmbeddingForward(st, ids, env.Out(5, 4), env.Out(2, 3), 2, env.Out(2, 4)),
+  ExpectInvalid(ops.EmbeddingForward(st, ids, env.Out(5, 4), {}, 2, {}, env.Out(2, 3)), "out");
+  ExpectInvalid(ops.EmbeddingForward(st, ids, env.Out(5, 4), env.Out(2, 3), 2, {}, env.Out(2, 4)),
                 "positions");
-  ExpectInvalid(ops.EmbeddingBackward(st, ids, env.Out(2, 4), 2, env.Out(5, 3), {}, false),
+  ExpectInvalid(ops.EmbeddingForward(st, ids, env.Out(5, 4), {}, 2, ids, env.Out(2, 4)),
+                "position_ids");
+  ExpectInvalid(ops.EmbeddingForward(st, ids, env.Out(5, 4), env.Out(2, 4), 3, {}, env.Out(2, 4)),
+                "positions has 2 rows");
+  ExpectInvalid(ops.EmbeddingBackward(st, ids, env.Out(2, 4), 2, {}, env.Out(5, 3), {}, false),
                 "d_table");
+  ExpectInvalid(ops.EmbeddingBackward(st, ids, env.Out(2, 4), 2, ids.first(1), env.Out(5, 4),
+                                      env.Out(2, 4), false),
+                "position_ids");
   ExpectInvalid(ops.Cast(st, v(3), v(4)), "to");
   ExpectInvalid(ops.FillInitial(st, {}, 0, env.OutVec(DType::kBf16, 3)), "out");
   ExpectInvalid(ops.FillInitial(st, {}, -1, v(3)), "first");

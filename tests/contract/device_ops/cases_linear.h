@@ -43,6 +43,8 @@ TEST_P(DeviceOpsContract, MatMul) {
       cases.push_back({1, 300, 64, ta, tb, true, true, 5, true});
     }
   }
+  cases.push_back({64, 61, 24, false, true, true, false});
+  cases.push_back({40, 48, 16, false, true, true, false, 3});
   cases.push_back({3, 4, 0, false, true, false, false});
   cases.push_back({3, 4, 0, false, true, false, true});
   cases.push_back({0, 4, 5, false, true, true, false});
@@ -53,7 +55,7 @@ TEST_P(DeviceOpsContract, MatMul) {
                                         << c.k << " ta " << c.ta << " tb " << c.tb);
       const Values a = Rounded(Random(c.m * c.k), dtype);
       const Values b = Rounded(Random(c.k * c.n), dtype);
-      const Values bias = Rounded(Random(c.n), dtype);
+      const Values bias = Rounded(Random(c.n, 3.0), dtype);
       const DType out_dtype = c.wide_out ? DType::kF32 : dtype;
       const Values before = Rounded(Random(c.m * c.n), out_dtype);
       Env here(*device_, dtype);
@@ -66,6 +68,53 @@ TEST_P(DeviceOpsContract, MatMul) {
       Values size = RunMatMul(truth, c, Absolute(a), Absolute(b), Absolute(bias), Absolute(before));
       for (double& value : size) value *= static_cast<double>(c.k + 2) * kUnitF32;
       ExpectClose("out", got, want, StoreUnit(out_dtype), size.empty() ? Values{0} : size);
+    }
+  }
+}
+
+TEST_P(DeviceOpsContract, MatMulGelu) {
+  struct Case {
+    std::int64_t m, n, k;
+    bool tb, bias;
+    std::int64_t pad = 0;
+  };
+  // A fused kernel takes rows of multiples of 16 bytes; other shapes take two.
+  for (const Case& c : {Case{1, 1, 1, true, true}, Case{33, 72, 40, true, true},
+                        Case{130, 512, 64, false, true}, Case{259, 136, 257, true, false},
+                        Case{64, 61, 24, true, true}, Case{40, 48, 16, true, true, 3},
+                        Case{40, 48, 16, false, true, 8}, Case{0, 8, 8, true, true}}) {
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(dtype) << " m " << c.m << " n " << c.n << " k "
+                                        << c.k << " tb " << c.tb << " pad " << c.pad);
+      const Values a = Rounded(Random(c.m * c.k), dtype);
+      const Values b = Rounded(Random(c.k * c.n), dtype);
+      const Values bias = Rounded(Random(c.n, 3.0), dtype);
+      const auto run = [&](Env& env, const Values& left, const Values& right,
+                           const Values& added) -> std::pair<Values, Values> {
+        const Matrix pre = env.Out(c.m, c.n, c.pad);
+        const Matrix out = env.Out(c.m, c.n, c.pad);
+        FSDP_EXPECT_OK(env.ops().MatMulGelu(
+            env.stream(), env.In(left, c.m, c.k), env.In(right, c.tb ? c.n : c.k, c.tb ? c.k : c.n),
+            c.tb ? Transpose::kYes : Transpose::kNo, c.bias ? env.Vec(added) : Vector{}, pre, out));
+        return {env.Get(pre), env.Get(out)};
+      };
+      Env here(*device_, dtype);
+      Env truth(*truth_, DType::kF64);
+      const auto got = run(here, a, b, bias);
+      const auto want = run(truth, a, b, bias);
+      Values size = run(truth, Absolute(a), Absolute(b), Absolute(bias)).first;
+      for (double& value : size) value *= static_cast<double>(c.k + 2) * kUnitF32;
+      if (size.empty()) size = {0};
+      ExpectClose("pre", got.first, want.first, StoreUnit(dtype), size);
+      // GELU's slope is below 1.13, so an error of its input, with its rounding where two kernels
+      // run, grows by no more. A fused kernel may take the hardware's tanh, relative error 2^-11
+      // (its manual), which x/2 multiplies.
+      const double tanh_unit = here.ops().FusesMatMulGelu(dtype) ? 0x1p-12 : 64 * kUnitF32;
+      for (std::size_t i = 0; i < size.size() && i < want.first.size(); ++i) {
+        size[i] = 1.13 * (size[i] + StoreUnit(dtype) * std::abs(want.first[i])) +
+                  tanh_unit * std::abs(want.first[i]);
+      }
+      ExpectClose("gelu", got.second, want.second, StoreUnit(dtype), size);
     }
   }
 }
@@ -134,7 +183,7 @@ TEST_P(DeviceOpsContract, EmbeddingForward) {
         const Matrix out = env.Out(num_tokens, dim, 3);
         FSDP_ASSERT_OK(env.ops().EmbeddingForward(
             env.stream(), env.Ids(ids), env.In(table, vocab, dim),
-            positions ? env.In(position, seq, dim, 1) : Matrix{}, seq, out));
+            positions ? env.In(position, seq, dim, 1) : Matrix{}, seq, {}, out));
         Values want;
         for (std::int64_t i = 0; i < num_tokens * dim; ++i) {
           const std::int64_t t = i / dim;
@@ -169,8 +218,8 @@ TEST_P(DeviceOpsContract, EmbeddingBackward) {
           const Matrix d_table = output(table, vocab);
           const Matrix d_position = output(position, seq);
           FSDP_ASSERT_OK(env.ops().EmbeddingBackward(env.stream(), env.Ids(ids),
-                                                     env.In(dout, num_tokens, dim), seq, d_table,
-                                                     d_position, accumulate));
+                                                     env.In(dout, num_tokens, dim), seq, {},
+                                                     d_table, d_position, accumulate));
           Values want_table = accumulate ? table : Values(vocab * dim, 0.0);
           Values want_position = accumulate ? position : Values(seq * dim, 0.0);
           for (std::int64_t i = 0; i < num_tokens * dim; ++i) {
@@ -207,13 +256,61 @@ TEST_P(DeviceOpsContract, EmbeddingBackwardOfManyTokens) {
       const Values before(vocab * dim, accumulate ? 3.0 : std::nan(""));
       const Matrix d_table = env.InAs(DType::kF32, before, vocab, dim);
       FSDP_ASSERT_OK(env.ops().EmbeddingBackward(env.stream(), env.Ids(ids),
-                                                 env.In(dout, num_tokens, dim), num_tokens, d_table,
-                                                 {}, accumulate));
+                                                 env.In(dout, num_tokens, dim), num_tokens, {},
+                                                 d_table, {}, accumulate));
       Values want(vocab * dim, accumulate ? 3.0 : 0.0);
       for (std::int64_t i = 0; i < num_tokens * dim; ++i) {
         want[ids[i / dim] * dim + i % dim] += dout[i];
       }
       EXPECT_EQ(env.Get(d_table), want);
+    }
+  }
+}
+
+// Positions that do not follow the sequence: forward bit for bit as a copy in their order gives,
+// backward in sums that are exact.
+TEST_P(DeviceOpsContract, EmbeddingTakesPositionIds) {
+  const std::int64_t vocab = 11;
+  const std::int64_t dim = 40;
+  const std::int64_t seq = 300;
+  for (const std::int64_t num_tokens : {0, 1, 600}) {
+    const std::vector<std::int32_t> ids = RandomIds(num_tokens, vocab);
+    const std::vector<std::int32_t> positions = RandomIds(num_tokens, seq);
+    Values dout(num_tokens * dim);
+    for (std::size_t i = 0; i < dout.size(); ++i) dout[i] = static_cast<double>(i % 5) - 2;
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(dtype) << " tokens " << num_tokens);
+      const Values table = Rounded(Random(vocab * dim), dtype);
+      const Values position = Rounded(Random(seq * dim), dtype);
+      Env env(*device_, dtype);
+      const Matrix out = env.Out(num_tokens, dim);
+      FSDP_ASSERT_OK(
+          env.ops().EmbeddingForward(env.stream(), env.Ids(ids), env.In(table, vocab, dim),
+                                     env.In(position, seq, dim), seq, env.Ids(positions), out));
+      Values in_order;
+      for (const std::int32_t at : positions) {
+        in_order.insert(in_order.end(), position.begin() + at * dim,
+                        position.begin() + (at + 1) * dim);
+      }
+      const std::int64_t num_rows = std::max<std::int64_t>(num_tokens, 1);
+      in_order.resize(num_rows * dim);
+      const Matrix same = env.Out(num_tokens, dim);
+      const auto none = env.Ids(positions).first(0);  // at an address
+      FSDP_ASSERT_OK(
+          env.ops().EmbeddingForward(env.stream(), env.Ids(ids), env.In(table, vocab, dim),
+                                     env.In(in_order, num_rows, dim), num_rows, none, same));
+      EXPECT_EQ(env.Get(out), env.Get(same));
+
+      const Matrix d_table = env.OutAs(DType::kF32, vocab, dim);
+      const Matrix d_position = env.OutAs(DType::kF32, seq, dim);
+      FSDP_ASSERT_OK(env.ops().EmbeddingBackward(env.stream(), env.Ids(ids),
+                                                 env.In(dout, num_tokens, dim), seq,
+                                                 env.Ids(positions), d_table, d_position, false));
+      Values want(seq * dim, 0.0);
+      for (std::int64_t i = 0; i < num_tokens * dim; ++i) {
+        want[positions[i / dim] * dim + i % dim] += dout[i];
+      }
+      EXPECT_EQ(env.Get(d_position), want);
     }
   }
 }

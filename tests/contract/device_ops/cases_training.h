@@ -83,6 +83,7 @@ TEST_P(DeviceOpsContract, CrossEntropyOfLongRows) {
   for (const Case& c : {Case{300, 16384, DType::kBf16, false}, Case{7, 32000, DType::kBf16, false},
                         Case{7, 32000, DType::kF32, false}, Case{40, 128256, DType::kBf16, false},
                         Case{140, 151936, DType::kBf16, false}, Case{5, 128256, DType::kF32, true},
+                        Case{9, 82008, DType::kBf16, false}, Case{3, 170000, DType::kBf16, false},
                         Case{9, 2048, DType::kBf16, false}}) {
     ExpectCrossEntropy(*device_,
                        {c.rows, c.vocab, 0, c.dtype, c.loss_only, Random(c.rows * c.vocab, 4.0),

@@ -8,6 +8,7 @@
 // It links fsdp_device_cpu too: the CPU backend in f64 is the truth.
 
 #include "tests/contract/device_ops/cases_attention.h"
+#include "tests/contract/device_ops/cases_documents.h"
 #include "tests/contract/device_ops/cases_errors.h"
 #include "tests/contract/device_ops/cases_linear.h"
 #include "tests/contract/device_ops/cases_qk_norm.h"

@@ -202,6 +202,19 @@ TEST_P(JobStoreContractTest, WorkersAndRendezvousComeBackUntilCleared) {
   EXPECT_EQ(contents.rendezvous[0].epoch, Epoch(2));
 }
 
+TEST_P(JobStoreContractTest, TheRecordOfTheClusterIsOneAndIsReplaced) {
+  EXPECT_FALSE(Load().cluster.has_maintenance());
+  for (const char* reason : {"new switches", "worse"}) {
+    StoreBatch batch;
+    batch.cluster.emplace().mutable_maintenance()->set_reason(reason);
+    Write(std::move(batch));
+    // Others leave it alone.
+    Write({});
+    Reopen();
+    EXPECT_EQ(Load().cluster.maintenance().reason(), reason);
+  }
+}
+
 TEST_P(JobStoreContractTest, AForgottenWorkerIsGoneAndMayComeBack) {
   StoreBatch batch;
   batch.workers.resize(2);

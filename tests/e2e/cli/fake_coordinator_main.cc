@@ -1,6 +1,6 @@
 // Stands in for fsdp-coordinator in tests of `fsdpctl local`: serves a FakeService, writes the port
-// file, has four ready workers once the stand-in worker has noted its processes, and ends at
-// SIGTERM. With a file "die" in its state directory it fails at once.
+// file, notes where it was to listen, has four ready workers once the stand-in worker has noted its
+// processes, and ends at SIGTERM. With a file "die" in its state directory it fails at once.
 
 #include <unistd.h>
 
@@ -23,6 +23,13 @@ std::string FlagOf(int argc, char** argv, const std::string& name) {
     if (argument.rfind(prefix, 0) == 0) return argument.substr(prefix.size());
   }
   return "";
+}
+
+// Of --name=host:port; `any` for port 0. Nothing is served there.
+std::string PortOf(int argc, char** argv, const std::string& name, int any) {
+  const std::string address = FlagOf(argc, argv, name);
+  const std::string port = address.substr(address.rfind(':') + 1);
+  return port == "0" ? std::to_string(any) : port;
 }
 
 void PutReadyWorkers(fsdp::FakeService& service) {
@@ -58,7 +65,11 @@ int main(int argc, char** argv) {
   std::ofstream(state_dir / "pids", std::ios::app) << getpid() << "\n";
   const std::string port_file = FlagOf(argc, argv, "port-file");
   const std::string port = service.address().substr(service.address().rfind(':') + 1);
-  std::ofstream(port_file + ".tmp") << "{\"grpc\":" << port << "}\n";
+  std::ofstream(port_file + ".tmp")
+      << "{\"grpc\":" << port << ",\"metrics\":" << PortOf(argc, argv, "metrics-listen", 40001)
+      << ",\"web\":" << PortOf(argc, argv, "web-listen", 40002) << "}\n";
+  std::ofstream(state_dir / "listens", std::ios::app)
+      << FlagOf(argc, argv, "metrics-listen") << " " << FlagOf(argc, argv, "web-listen") << "\n";
   std::filesystem::rename(port_file + ".tmp", port_file);
   const timespec poll = {.tv_sec = 0, .tv_nsec = 10'000'000};
   while (!WorkerHasNoted(state_dir)) {

@@ -181,6 +181,7 @@ TEST_F(LocalTest, TheMetricsAddressesSayWhoseTheyAre) {
   EXPECT_EQ(Wait(Start("a", {"true"})), 0);
   EXPECT_THAT(Output("a"), HasSubstr("\n  worker metrics       http://127.0.0.1:1/metrics\n"));
   EXPECT_THAT(Output("a"), HasSubstr("\n  coordinator metrics  http://"));
+  EXPECT_THAT(Output("a"), HasSubstr("\n  status page          http://127.0.0.1:40002/\n"));
 }
 
 TEST_F(LocalTest, KillingItTakesTheProcessesAlongAndTheNextOneStarts) {
@@ -212,6 +213,9 @@ TEST_F(LocalTest, ProcessesThatDieComeBackAtTheSameAddress) {
   kill(Pids("worker/pids").back(), SIGKILL);
   EXPECT_TRUE(Eventually([&] { return Pids("worker/pids").size() == 2; })) << Output("a");
   EXPECT_EQ(ReadAll(StateDir() / "server"), server);
+  // So do scrapers and browsers find it.
+  EXPECT_EQ(ReadAll(StateDir() / "coordinator/listens"),
+            "127.0.0.1:0 127.0.0.1:0\n127.0.0.1:40001 127.0.0.1:40002\n");
   EXPECT_TRUE(Eventually([&] {
     return std::system((FSDP_BINARY_DIR "/fsdpctl workers --call-timeout 1s >/dev/null 2>&1 "
                                         "--server " +

@@ -163,6 +163,32 @@ TEST_F(StreamsTest, Metrics) {
   EXPECT_THAT(flags, HasSubstr(",1,1,1\n"));
 }
 
+// A column for each set of the spec, from the first line on, whenever it is evaluated.
+TEST_F(StreamsTest, EvaluationSetsHaveColumns) {
+  runner_.service.UpdateJob(kJob, [](v1::Job& job) {
+    v1::DataSpec& data = *job.mutable_spec()->mutable_spec()->mutable_data();
+    data.add_evaluation_sets()->set_name("code");
+    data.add_evaluation_sets()->set_path("/data/a \"b\", c.bin");
+  });
+  v1::StepMetrics step;
+  step.set_step(1);
+  runner_.service.AddMetrics(kJob, step);
+  step.set_step(2);
+  for (const auto& [name, loss] :
+       {std::pair("/data/a \"b\", c.bin", 1.25), std::pair("code", 2.5)}) {
+    v1::EvaluationLoss& set = *step.add_evaluations();
+    set.set_name(name);
+    set.set_loss(loss);
+  }
+  runner_.service.AddMetrics(kJob, step);
+  const std::string csv = Run({"metrics", "a-00000001", "-o", "csv"}).out;
+  EXPECT_THAT(csv, HasSubstr(",rolled_back,evaluation_loss.code,"
+                             "\"evaluation_loss./data/a \"\"b\"\", c.bin\"\n"));
+  EXPECT_THAT(csv, HasSubstr(",0,0,0,,\n2,"));
+  EXPECT_THAT(csv, HasSubstr(",0,0,0,2.5,1.25\n"));
+  EXPECT_EQ(Run({"metrics", "b-00000001", "-o", "csv"}).exit_code, 102);
+}
+
 TEST_F(StreamsTest, LogLinesOfRankZeroSayTheirRank) {
   AddLog(0, 1, "one");
   EXPECT_THAT(Run({"logs", "a-00000001", "-o", "jsonl"}).out, HasSubstr("\"rank\":0"));

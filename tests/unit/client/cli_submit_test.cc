@@ -249,6 +249,14 @@ TEST_F(SubmitTest, PlanWorksOffline) {
   EXPECT_THAT(Run({"plan", "-", "--policies"}).out, HasSubstr("SELECTIVE"));
   EXPECT_THAT(Run({"plan", "-", "-o", "json"}).out, HasSubstr("\"worldSize\": 2"));
   EXPECT_EQ(Run({"plan", "-", "--device-memory", "1KiB"}).exit_code, 6);
+  EXPECT_THAT(Run({"plan", "-", "--device-memory", "1KiB"}).err,
+              HasSubstr("remedies: no number of ranks up to 1024 is enough"));
+  // A host's memory is nobody's guess.
+  EXPECT_THAT(result.out, Not(HasSubstr("Would fit")));
+  EXPECT_THAT(Run({"plan", "-", "--device-memory", "1GiB"}).out,
+              HasSubstr("Would fit:    1.0 GiB: 1 rank (recompute none)\n"));
+  EXPECT_THAT(Run({"plan", "-", "--device-memory", "1GiB", "-o", "json"}).out,
+              HasSubstr("\"deviceMemoryBytes\": 1073741824,"));
   EXPECT_EQ(Run({"plan", "-", "--device-memory", "lots"}).exit_code, 2);
   // 80 what?
   EXPECT_EQ(Run({"plan", "-", "--device-memory", "80"}).exit_code, 2);
@@ -266,6 +274,11 @@ TEST_F(SubmitTest, PlanOfAModelSpeaksOfWhatWasTyped) {
   // 64 positions.
   EXPECT_THAT(Run({"plan", "--model", "gpt2-tiny"}).out, HasSubstr("Step:         64 tokens"));
   EXPECT_THAT(Run({"plan", "--model", "llama-tiny"}).out, HasSubstr("Step:         1,024 tokens"));
+  EXPECT_THAT(Run({"plan", "--model", "llama8b", "--set", "data.sequenceLength=8192", "--set",
+                   "train.globalBatch=8"})
+                  .out,
+              HasSubstr("Would fit:    NVIDIA H200 (139 GiB): 3 ranks (recompute none), 2 ranks "
+                        "(selective), 1 rank (full)\n"));
   const CliResult huge = Run({"plan", "--model", "gpt2", "--world-size", "100000000"});
   EXPECT_EQ(huge.exit_code, 2);
   EXPECT_THAT(huge.err, HasSubstr("--world-size=100000000: must be a whole number of at most"));

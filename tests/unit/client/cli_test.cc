@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/client/cli_fixture.h"
 
 namespace fsdp {
@@ -436,13 +437,13 @@ TEST_F(CliTest, ReportWritesTheCurve) {
   std::filesystem::remove(svg);
 }
 
-// The scripts are handed to the shells themselves where they are installed.
+// The scripts are handed to the shells themselves where they are installed;
+// tests/e2e/shells_test.py presses the key.
 TEST_F(CliTest, CompletionScriptsParse) {
   const auto check = [this](const std::string& shell, const std::string& checker) {
     const CliResult result = Run({"completion", shell});
     EXPECT_EQ(result.exit_code, 0);
-    for (const auto& command : Commands()) EXPECT_THAT(result.out, HasSubstr(command.name));
-    EXPECT_THAT(result.out, HasSubstr("since-offset"));
+    EXPECT_THAT(result.out, HasSubstr("__complete"));
     if (std::system(("command -v " + shell + " >/dev/null 2>&1").c_str()) != 0) return;
     FILE* pipe = popen((checker + " 2>&1").c_str(), "w");
     ASSERT_NE(pipe, nullptr);
@@ -455,23 +456,120 @@ TEST_F(CliTest, CompletionScriptsParse) {
   EXPECT_EQ(Run({"completion", "tcsh"}).exit_code, 2);
 }
 
-TEST_F(CliTest, BashCompletesVerbsFlagsAndValues) {
-  const auto script = std::filesystem::path(::testing::TempDir()) / "fsdpctl_completion.bash";
-  std::ofstream(script) << Run({"completion", "bash"}).out;
-  const auto complete = [&](const std::string& words, int index) {
-    const std::string command = "bash -c 'source " + script.string() + "; COMP_WORDS=(" + words +
-                                "); COMP_CWORD=" + std::to_string(index) +
-                                "; _fsdpctl; echo \"${COMPREPLY[@]}\"'";
-    FILE* pipe = popen(command.c_str(), "r");
-    char buffer[512] = {};
-    const std::size_t size = std::fread(buffer, 1, sizeof(buffer) - 1, pipe);
-    pclose(pipe);
-    return std::string(buffer, size);
+TEST_F(CliTest, CompletionKnowsVerbsFlagsAndValues) {
+  const auto complete = [this](std::vector<std::string> words) {
+    words.insert(words.begin(), {"__complete", "--"});
+    const CliResult result = Run(words);
+    EXPECT_EQ(result.exit_code, 0);
+    return result.out;
   };
-  EXPECT_EQ(complete("fsdpctl sub", 1), "submit\n");
-  EXPECT_EQ(complete("fsdpctl logs --fo", 2), "--follow\n");
-  EXPECT_EQ(complete("fsdpctl list -o js", 3), "json\n");
-  std::filesystem::remove(script);
+  EXPECT_THAT(complete({"sub"}), testing::StartsWith(":words\nsubmit\t"));
+  EXPECT_THAT(complete({"--ver"}), HasSubstr("\n--version\n"));
+  EXPECT_THAT(complete({"logs", "--fo"}), testing::StartsWith(":words\n--follow\t"));
+  EXPECT_EQ(complete({"list", "-o", "js"}), ":words\njson\njsonpath=\n");
+  EXPECT_EQ(complete({"list", "--output=js"}), ":words\n--output=json\n--output=jsonpath=\n");
+  EXPECT_EQ(complete({"ls", "--state", "RUN"}), ":words\nRUNNING\n");
+  EXPECT_EQ(complete({"submit", "-f", ""}), ":files\n");
+  EXPECT_EQ(complete({"submit", "dep"}), ":files\n");
+  EXPECT_EQ(complete({"completion", "z"}), ":words\nzsh\n");
+  EXPECT_EQ(complete({"checkpoint", "re"}), ":words\nreshard\n");
+  EXPECT_EQ(complete({"context", "set", "lab", "serv"}), ":words\nserver=\n");
+  EXPECT_EQ(complete({"nonsense", "x"}), ":words\n");
+  EXPECT_EQ(complete({"describe", "a", "b"}), ":words\n");
+  EXPECT_EQ(complete({}), ":words\n");
+}
+
+TEST_F(CliTest, CompletionAsksForNames) {
+  v1::Job other = CliRunner::ExampleJob(v1::JOB_STATE_QUEUED);
+  other.set_name("jobs/b-00000002");
+  other.mutable_spec()->mutable_spec()->set_queue("night");
+  runner_.service.PutJob(CliRunner::ExampleJob(v1::JOB_STATE_RUNNING));
+  runner_.service.PutJob(other);
+  const auto complete = [this](std::vector<std::string> words) {
+    words.insert(words.begin(), {"__complete", "--"});
+    return Run(words).out;
+  };
+  EXPECT_EQ(complete({"get", "a"}), ":words\na-00000001\tRUNNING\n");
+  // The one that is there already is not offered again.
+  EXPECT_EQ(complete({"get", "a-00000001", ""}), ":words\nb-00000002\tQUEUED\n");
+  EXPECT_EQ(complete({"checkpoint", "list", "b"}), ":words\nb-00000002\tQUEUED\n");
+  EXPECT_EQ(complete({"list", "--queue", "n"}), ":words\nnight\n");
+  // The server that is typed is the one that is asked; one that is away offers nothing.
+  const std::string server = runner_.variables["FSDPCTL_SERVER"];
+  runner_.variables["FSDPCTL_SERVER"] = "127.0.0.1:1";
+  EXPECT_EQ(complete({"get", "--server", server, "a"}), ":words\na-00000001\tRUNNING\n");
+  EXPECT_EQ(complete({"get", "a"}), ":words\n");
+}
+
+TEST_F(CliTest, JsonPathTakesFields) {
+  runner_.service.PutJob(CliRunner::ExampleJob(v1::JOB_STATE_RUNNING));
+  EXPECT_EQ(Run({"get", "a-00000001", "-o", "jsonpath={.state} {.progress.step}"}).out,
+            "RUNNING 40\n");
+  EXPECT_EQ(Run({"list", "-o", "jsonpath={.jobs[*].name}"}).out, "jobs/a-00000001\n");
+  EXPECT_EQ(Run({"describe", "a-00000001", "-o", "jsonpath={.ranks[1].worker}"}).out,
+            "workers/host-1\n");
+  EXPECT_EQ(Run({"get", "a-00000001", "a-00000001", "-o", "jsonpath={.jobs[*].epoch}"}).out,
+            "3 3\n");
+  // Judged before anything is asked.
+  const CliResult typo = Run({"list", "-o", "jsonpath={.jobs[*].stat}"});
+  EXPECT_EQ(typo.exit_code, 2);
+  EXPECT_THAT(typo.err, HasSubstr("jsonpath at 10: there is no field stat; did you mean state?"));
+  EXPECT_EQ(Run({"cancel", "a-00000001", "-o", "jsonpath={.stat}"}).exit_code, 2);
+  EXPECT_EQ(Run({"list", "-o", "jsonpath"}).exit_code, 2);
+  // Fits several jobs, not one.
+  const CliResult list = Run({"get", "a-00000001", "-o", "jsonpath={.jobs[*].name}"});
+  EXPECT_EQ(list.exit_code, 2);
+  EXPECT_THAT(list.err, HasSubstr("there is no field jobs"));
+}
+
+TEST_F(CliTest, ContextsChooseTheServer) {
+  const TemporaryFolder folder;
+  const std::string server = runner_.variables["FSDPCTL_SERVER"];
+  runner_.variables = {{"HOME", folder.path()}};
+  EXPECT_EQ(Run({"context", "set", "here", "server=" + server}).exit_code, 0);
+  EXPECT_EQ(Run({"context", "set", "away", "server=127.0.0.1:1", "--use"}).exit_code, 0);
+  EXPECT_THAT(Run({"context", "list"}).out, HasSubstr("*        away  127.0.0.1:1"));
+  EXPECT_EQ(Run({"context", "list", "-o", "name"}).out, "away\nhere\n");
+  // Flag > environment > context > default.
+  EXPECT_EQ(Run({"list", "--call-timeout", "1s"}).exit_code, 4);
+  EXPECT_EQ(Run({"list", "--context", "here"}).exit_code, 0);
+  runner_.variables["FSDPCTL_CONTEXT"] = "here";
+  EXPECT_EQ(Run({"list"}).exit_code, 0);
+  EXPECT_EQ(Run({"list", "--context", "away", "--call-timeout", "1s"}).exit_code, 4);
+  runner_.variables["FSDPCTL_SERVER"] = "127.0.0.1:1";
+  EXPECT_EQ(Run({"list", "--call-timeout", "1s"}).exit_code, 4);
+  EXPECT_EQ(Run({"list", "--server", server}).exit_code, 0);
+  runner_.variables.erase("FSDPCTL_SERVER");
+  EXPECT_THAT(Run({"context", "show"}).out,
+              testing::ContainsRegex("server +" + server + " +context here of .*config.yaml"));
+  EXPECT_THAT(Run({"context", "use", "away"}).err, HasSubstr("FSDPCTL_CONTEXT=here"));
+  runner_.variables.erase("FSDPCTL_CONTEXT");
+  EXPECT_EQ(Run({"context", "show", "-o", "name"}).out, "away\n");
+}
+
+TEST_F(CliTest, ContextMistakesAreNamed) {
+  const TemporaryFolder folder;
+  runner_.variables["HOME"] = folder.path();
+  EXPECT_EQ(Run({"context", "set", "lab", "server=lab:7070"}).exit_code, 0);
+  const auto error = [this](const std::vector<std::string>& words, int exit_code) {
+    const CliResult result = Run(words);
+    EXPECT_EQ(result.exit_code, exit_code) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(error({"list", "--context", "la"}, 2),
+              HasSubstr("no context \"la\" (--context); did you mean lab?"));
+  EXPECT_THAT(error({"context", "use", "prod"}, 102), HasSubstr("there is lab"));
+  EXPECT_THAT(error({"context", "set", "lab", "sever=x:1"}, 2), HasSubstr("did you mean server?"));
+  EXPECT_THAT(error({"context", "set", "lab", "server=nonsense"}, 2), HasSubstr("host:port"));
+  EXPECT_THAT(error({"context", "set", "lab", "callTimeout=soon"}, 2), HasSubstr("callTimeout"));
+  EXPECT_THAT(error({"context", "set", "a/b", "server=x:1"}, 2), HasSubstr("\"a/b\""));
+  EXPECT_THAT(error({"context", "forget", "lab"}, 2), HasSubstr("list, use, set, delete, show"));
+  EXPECT_THAT(error({"context", "set", "lab", "tlsCa=" + folder.Path("ca.pem")}, 0),
+              HasSubstr("there is no "));
+  // Works also where the settings do not: it is how they are mended.
+  runner_.variables["FSDPCTL_CONTEXT"] = "gone";
+  EXPECT_EQ(Run({"list"}).exit_code, 2);
+  EXPECT_EQ(Run({"context", "delete", "lab"}).exit_code, 0);
 }
 
 }  // namespace

@@ -149,6 +149,11 @@ void FakeService::LoseAnswers(int count) {
   lost_answers_ = count;
 }
 
+void FakeService::SetCheckpoint(ReadPiece read) {
+  const std::lock_guard lock(mutex_);
+  read_piece_ = std::move(read);
+}
+
 void FakeService::BreakStreamAfter(int messages) {
   const std::lock_guard lock(mutex_);
   messages_until_break_ = messages;
@@ -461,6 +466,19 @@ grpc::Status FakeService::ListWorkers(Context, const v1::ListWorkersRequest*,
   });
 }
 
+grpc::Status FakeService::ReadCheckpoint(Context, const v1::ReadCheckpointRequest* request,
+                                         v1::ReadCheckpointResponse* response) {
+  return Enter("ReadCheckpoint", [&] {
+    const auto piece = read_piece_(*request);
+    if (piece.ok()) {
+      *response = *piece;
+      return grpc::Status::OK;
+    }
+    return grpc::Status(static_cast<grpc::StatusCode>(piece.status().code()),
+                        std::string(piece.status().message()));
+  });
+}
+
 grpc::Status FakeService::DrainWorker(Context, const v1::DrainWorkerRequest* request,
                                       v1::DrainWorkerResponse* response) {
   AddWarning(response);
@@ -495,6 +513,47 @@ grpc::Status FakeService::GetCluster(Context, const v1::GetClusterRequest*,
     response->set_protocol_version(1);
     response->set_workers_ready(static_cast<int>(workers_.size()));
     response->set_metrics_address("127.0.0.1:9464");
+    *response->mutable_maintenance() = maintenance_;
+    return grpc::Status::OK;
+  });
+}
+
+void FakeService::PutQueue(v1::Queue queue) {
+  const std::lock_guard lock(mutex_);
+  const std::string name = queue.name();
+  queues_[name] = std::move(queue);
+}
+
+grpc::Status FakeService::ListQueues(Context, const v1::ListQueuesRequest*,
+                                     v1::ListQueuesResponse* response) {
+  return Enter("ListQueues", [&] {
+    for (const auto& [name, queue] : queues_) {
+      *response->add_queues() = queue;
+      response->set_configured(response->configured() || queue.configured());
+    }
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FakeService::GetQueue(Context, const v1::GetQueueRequest* request,
+                                   v1::GetQueueResponse* response) {
+  return Enter("GetQueue", [&] {
+    const auto found = queues_.find(request->name());
+    if (found == queues_.end()) {
+      return grpc::Status(grpc::StatusCode::NOT_FOUND, "there is no queue " + request->name());
+    }
+    *response->mutable_queue() = found->second;
+    return grpc::Status::OK;
+  });
+}
+
+grpc::Status FakeService::SetMaintenance(Context, const v1::SetMaintenanceRequest* request,
+                                         v1::SetMaintenanceResponse* response) {
+  return Enter("SetMaintenance", [&] {
+    maintenance_.set_mode(request->mode());
+    maintenance_.set_reason(request->reason());
+    maintenance_.set_owner("ann");
+    *response->mutable_maintenance() = maintenance_;
     return grpc::Status::OK;
   });
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "fsdp/v1/cluster_service.grpc.pb.h"
 #include "fsdp/v1/job_service.grpc.pb.h"
 
@@ -47,6 +48,7 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   void AddEvent(const std::string& name, v1::JobEvent event);
   void AddMetrics(const std::string& name, v1::StepMetrics metrics);
   void PutWorker(v1::Worker worker);
+  void PutQueue(v1::Queue queue);
 
   // Replies of SuspendJob, RestartJob and DrainWorker carry it.
   void Warn(const std::string& warning);
@@ -56,6 +58,10 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   void FailUnary(grpc::Status status);
   // The next N unary calls fail with UNAVAILABLE after they took effect.
   void LoseAnswers(int count);
+  // Answers ReadCheckpoint.
+  using ReadPiece =
+      std::function<absl::StatusOr<v1::ReadCheckpointResponse>(const v1::ReadCheckpointRequest&)>;
+  void SetCheckpoint(ReadPiece read);
   // Streams end with UNAVAILABLE after this many messages, once.
   void BreakStreamAfter(int messages);
   // A stream that is asked to follow ends with OK although the job is not finished, once.
@@ -86,6 +92,8 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
                             grpc::ServerWriter<v1::StreamEventsResponse>*) override;
   grpc::Status StreamMetrics(Context, const v1::StreamMetricsRequest*,
                              grpc::ServerWriter<v1::StreamMetricsResponse>*) override;
+  grpc::Status ReadCheckpoint(Context, const v1::ReadCheckpointRequest*,
+                              v1::ReadCheckpointResponse*) override;
   grpc::Status ListWorkers(Context, const v1::ListWorkersRequest*,
                            v1::ListWorkersResponse*) override;
   grpc::Status DrainWorker(Context, const v1::DrainWorkerRequest*,
@@ -93,6 +101,10 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   grpc::Status UncordonWorker(Context, const v1::UncordonWorkerRequest*,
                               v1::UncordonWorkerResponse*) override;
   grpc::Status GetCluster(Context, const v1::GetClusterRequest*, v1::GetClusterResponse*) override;
+  grpc::Status ListQueues(Context, const v1::ListQueuesRequest*, v1::ListQueuesResponse*) override;
+  grpc::Status GetQueue(Context, const v1::GetQueueRequest*, v1::GetQueueResponse*) override;
+  grpc::Status SetMaintenance(Context, const v1::SetMaintenanceRequest*,
+                              v1::SetMaintenanceResponse*) override;
 
  private:
   struct Record {
@@ -118,12 +130,15 @@ class FakeService final : public v1::JobService::Service, public v1::ClusterServ
   std::condition_variable changed_;
   std::map<std::string, Record> records_;
   std::map<std::string, v1::Worker> workers_;
+  std::map<std::string, v1::Queue> queues_;
+  v1::Maintenance maintenance_;
   std::map<std::string, std::string> request_ids_;
   std::vector<std::string> calls_;
   std::vector<v1::StreamLogsRequest> log_requests_;
   v1::CreateJobRequest last_create_;
   grpc::Status unary_error_;
   std::string warning_;
+  ReadPiece read_piece_;
   bool suspend_slowly_ = false;
   int lost_answers_ = 0;
   int messages_until_break_ = -1;

@@ -10,9 +10,9 @@
 #include "client/render/curve.h"
 #include "client/render/encode.h"
 #include "client/render/table.h"
-#include "client/render/text.h"
 #include "fsdp/v1/job.pb.h"
 #include "fsdp/v1/job_record.pb.h"
+#include "proto/support/text.h"
 
 namespace fsdp {
 namespace {

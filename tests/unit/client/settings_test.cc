@@ -91,14 +91,52 @@ TEST_F(SettingsTest, NoColorBeatsAllButTheFlag) {
   EXPECT_EQ(Load()->color, ColorMode::kAlways);
 }
 
-TEST_F(SettingsTest, SecurityIsRefusedBeforeAnybodyBelievesInIt) {
-  const std::string path = WriteConfig("tlsCa: /etc/ca.pem\n");
-  EXPECT_EQ(Load().status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(Error(), HasSubstr("tlsCa (" + path + ")"));
-  WriteConfig("");
+TEST_F(SettingsTest, TlsFilesHaveThePrecedenceOfAllSettings) {
+  const std::string path =
+      WriteConfig("tlsCa: /etc/ca.pem\ntlsCertificate: mine.crt\ntlsKey: mine.key\n");
+  auto settings = Load();
+  ASSERT_TRUE(settings.ok()) << settings.status();
+  EXPECT_EQ(settings->tls.ca, "/etc/ca.pem");
+  EXPECT_EQ(settings->tls_names.ca, "tlsCa (" + path + ")");
+  // Beside the file.
+  EXPECT_EQ(settings->tls.certificate, std::filesystem::path(path).parent_path() / "mine.crt");
+  variables_["FSDPCTL_TLS_CA"] = "ca.pem";
+  flags_.tls_key = "other.key";
+  flags_.tls_server_name = "coordinator";
+  settings = Load();
+  EXPECT_EQ(settings->tls.ca, "ca.pem");
+  EXPECT_EQ(settings->tls.key, "other.key");
+  EXPECT_EQ(settings->tls_names.key, "--tls-key");
+  EXPECT_EQ(settings->tls_server_name, "coordinator");
+  variables_["FSDPCTL_TLS_CA"] = "system";
+  EXPECT_EQ(Load()->tls.ca, "system");
+}
+
+TEST_F(SettingsTest, TlsFilesThatNeedEachOtherAreNamedTogether) {
+  variables_["FSDPCTL_TLS_KEY"] = "mine.key";
+  EXPECT_THAT(Error(), HasSubstr("tlsKey (FSDPCTL_TLS_KEY) is set without --tls-certificate"));
+  variables_["FSDPCTL_TLS_CERTIFICATE"] = "mine.crt";
+  EXPECT_THAT(Error(), HasSubstr("add --tls-ca"));
+}
+
+TEST_F(SettingsTest, ATokensFileComesFromFlagEnvironmentOrConfig) {
+  const std::string path = WriteConfig("tokenFile: alice.token\nallowPlaintextToken: true\n");
+  // Beside the config file.
+  EXPECT_EQ(Load()->token_file, path.substr(0, path.rfind('/')) + "/alice.token");
+  EXPECT_TRUE(Load()->allow_plaintext_token);
   variables_["FSDPCTL_TOKEN_FILE"] = "/run/token";
-  EXPECT_EQ(Load().status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(Error(), HasSubstr("FSDPCTL_TOKEN_FILE"));
+  variables_["FSDPCTL_ALLOW_PLAINTEXT_TOKEN"] = "0";
+  EXPECT_EQ(Load()->token_file, "/run/token");
+  EXPECT_FALSE(Load()->allow_plaintext_token);
+  flags_.token_file = "here.token";
+  flags_.allow_plaintext_token = true;
+  EXPECT_EQ(Load()->token_file, "here.token");
+  EXPECT_TRUE(Load()->allow_plaintext_token);
+  flags_.allow_plaintext_token = false;
+  variables_["FSDPCTL_ALLOW_PLAINTEXT_TOKEN"] = "perhaps";
+  EXPECT_EQ(Error(),
+            "allowPlaintextToken \"perhaps\" (FSDPCTL_ALLOW_PLAINTEXT_TOKEN) must be "
+            "true or false");
 }
 
 TEST_F(SettingsTest, MistakesNameTheirPlace) {

@@ -9,7 +9,8 @@
 
 #include "client/render/progress.h"
 #include "client/render/report.h"
-#include "client/render/text.h"
+#include "proto/support/job_text.h"
+#include "proto/support/text.h"
 #include "tests/unit/client/cli_fixture.h"
 
 namespace fsdp {
@@ -67,6 +68,22 @@ TEST(PlanTextTest, TellsHowManyBlocksAreRecomputed) {
   EXPECT_THAT(text, HasSubstr("Recompute:    SELECTIVE, 7 of 12 blocks\n"));
   EXPECT_THAT(text, HasSubstr("  RECOMPUTE   BLOCKS  PER RANK  STEP  FITS\n"
                               "  SELECTIVE  7 of 12   1.0 MiB     -  yes\n"));
+}
+
+TEST(PlanTextTest, TellsHowManyRanksWouldFit) {
+  v1::Plan plan;
+  v1::MemoryAdvice& advice = *plan.mutable_memory_advice();
+  advice.set_device_memory_bytes(std::int64_t{80} << 30);
+  advice.set_largest_world_size(1024);
+  EXPECT_THAT(PlanText(plan, {}, Style()), Not(HasSubstr("Would fit")));
+  v1::PolicyAdvice& none = *advice.add_policies();
+  none.set_recompute(v1::RECOMPUTE_POLICY_NONE);
+  EXPECT_THAT(PlanText(plan, {}, Style()),
+              HasSubstr("Would fit:    80.0 GiB: on no number of ranks up to 1024\n"));
+  none.mutable_as_is()->set_world_size(4);
+  advice.set_assumed_device("NVIDIA H200");
+  EXPECT_THAT(PlanText(plan, {}, Style()),
+              HasSubstr("Would fit:    NVIDIA H200 (80.0 GiB): 4 ranks (recompute none)\n"));
 }
 
 TEST(JobDescriptionTest, AnAttemptWithoutAStepHasNoRange) {

@@ -279,11 +279,24 @@ TEST(OptionsTest, ABindBeyondLoopbackMustBeAskedFor) {
   }
 }
 
-TEST(OptionsTest, TlsIsRefusedNotIgnored) {
+TEST(OptionsTest, TlsFilesThatNeedEachOtherAreNamedTogether) {
   Options options;
   options.state_dir = "/tmp/x";
   options.tls.key = "/etc/key.pem";
-  EXPECT_EQ(ValidateOptions(options).code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(ValidateOptions(options).message()), HasSubstr("add --tls-certificate"));
+  options.tls.certificate = "/etc/cert.pem";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.require_client_certificate = true;
+  EXPECT_THAT(std::string(ValidateOptions(options).message()), HasSubstr("add --tls-client-ca"));
+  options.tls.ca = "/etc/ca.pem";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  // Each port asks for itself.
+  options.listen = "0.0.0.0:7070";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.metrics_listen = "0.0.0.0:9464";
+  EXPECT_EQ(ValidateOptions(options).code(), absl::StatusCode::kFailedPrecondition);
+  options.metrics_tls = {.certificate = "/etc/cert.pem", .key = "/etc/key.pem"};
+  EXPECT_TRUE(ValidateOptions(options).ok());
 }
 
 }  // namespace

@@ -100,6 +100,19 @@ class ErrorsTest : public ServiceTest {
       request.set_file("manifest.json");
       return call(request, v1::ReadCheckpointResponse(), &Stub::ReadCheckpoint);
     }
+    if (method == "ProfileJob") {
+      return call(v1::ProfileJobRequest(), v1::ProfileJobResponse(), &Stub::ProfileJob);
+    }
+    if (method == "GetProfile") {
+      return call(v1::GetProfileRequest(), v1::GetProfileResponse(), &Stub::GetProfile);
+    }
+    if (method == "ReadProfile") {
+      return call(v1::ReadProfileRequest(), v1::ReadProfileResponse(), &Stub::ReadProfile);
+    }
+    if (method == "DumpCollectives") {
+      return call(v1::DumpCollectivesRequest(), v1::DumpCollectivesResponse(),
+                  &Stub::DumpCollectives);
+    }
     return Streamed(method, name, &context);
   }
 
@@ -173,7 +186,8 @@ TEST_F(ErrorsTest, EveryMethodThatNamesAJobTellsThatThereIsNone) {
            {{"job", "none"}});
   }
   for (const char* method : {"GetJob", "CancelJob", "SuspendJob", "ResumeJob", "RestartJob",
-                             "DeleteJob", "ListCheckpoints", "ReadCheckpoint"}) {
+                             "DeleteJob", "ListCheckpoints", "ReadCheckpoint", "ProfileJob",
+                             "GetProfile", "ReadProfile", "DumpCollectives"}) {
     SCOPED_TRACE(method);
     Expect(CallJob(method, ""), grpc::StatusCode::INVALID_ARGUMENT, "NAME_INVALID",
            {{"field", "name"}});
@@ -386,6 +400,9 @@ TEST_F(ErrorsTest, AJobThatFitsOnNoKnownDeviceIsRefusedAndOneThatFitsOnSomeIsWar
   const grpc::Status refused = Create(SmallJob(2, 1));
   Expect(refused, grpc::StatusCode::RESOURCE_EXHAUSTED, "PLAN_DOES_NOT_FIT", {});
   EXPECT_EQ(Read(refused).info.metadata().at("largest_device_bytes"), "4096");
+  EXPECT_NE(refused.error_message().find("remedies: no number of ranks up to 1024 is enough"),
+            std::string::npos)
+      << refused.error_message();
   grpc::ClientContext context;
   v1::PlanJobRequest request;
   *request.mutable_job() = SmallJob(2, 1);
@@ -400,6 +417,10 @@ TEST_F(ErrorsTest, AJobThatFitsOnNoKnownDeviceIsRefusedAndOneThatFitsOnSomeIsWar
   EXPECT_TRUE(warned("which 1 of 2 known devices have"));
   ASSERT_TRUE(Create(SmallJob(1, 1)).ok());
   EXPECT_FALSE(warned("known devices"));
+  grpc::ClientContext planned;
+  ASSERT_TRUE(jobs_->PlanJob(&planned, request, &response).ok());
+  EXPECT_EQ(response.plan().memory_advice().device_memory_bytes(), std::int64_t{1} << 30);
+  EXPECT_EQ(response.plan().memory_advice().policies(0).as_is().world_size(), 1);
   // A device of another type says nothing.
   v1::TrainingJob cuda = SmallJob(1, 1);
   cuda.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_TYPE_CUDA);

@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/fakes/recording_sink.h"
 
 namespace fsdp::coordinator {
 namespace {
-
-class RecordingSink : public WorkerSink {
- public:
-  void Send(const v1::ConnectResponse& message) override { sent.push_back(message); }
-  void Close(absl::Status) override {}
-  std::vector<v1::ConnectResponse> sent;
-};
 
 class FileRelayTest : public ::testing::Test {
  protected:

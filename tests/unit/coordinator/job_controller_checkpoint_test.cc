@@ -133,6 +133,32 @@ TEST_F(JobControllerTest, ACheckpointThatWasLoadedHasBeenWritten) {
   EXPECT_THAT(Listed(), ElementsAre(20, 30));
 }
 
+// As rank 0 decides on disk: by the set that bestBy names, else by the first where there is no
+// validation data.
+TEST_F(JobControllerTest, TheBestCheckpointIsByTheSetThatItIsToldBy) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto listed = [&](const std::string& best_by, bool validated) {
+    job_ = JobRuntime();
+    SetUp();
+    v1::DataSpec& data = *spec().mutable_data();
+    for (const char* name : {"code", "prose"}) data.add_evaluation_sets()->set_name(name);
+    data.set_validation_fraction(validated ? 0.1 : 0);
+    spec().mutable_checkpoint()->set_keep_last(1);
+    spec().mutable_checkpoint()->set_keep_best(true);
+    spec().mutable_checkpoint()->set_best_by(best_by);
+    Start(1);
+    SaveEvaluated(10, 1.0, {{"code", 2.0}, {"prose", nan}});
+    SaveEvaluated(20, 2.0, {{"code", 1.0}, {"prose", 2.0}});
+    SaveEvaluated(30, 3.0, {{"code", 3.0}, {"prose", 1.0}});
+    SaveEvaluated(40, 4.0, {{"code", 4.0}, {"prose", 4.0}});
+    return Listed();
+  };
+  EXPECT_THAT(listed("", true), ElementsAre(10, 40));
+  EXPECT_THAT(listed("", false), ElementsAre(20, 40));
+  EXPECT_THAT(listed("code", true), ElementsAre(20, 40));
+  EXPECT_THAT(listed("prose", true), ElementsAre(30, 40));
+}
+
 // The verdict on an older proposal was lost, so that it is made again: the newest stays the newest.
 TEST_F(JobControllerTest, AProposalThatIsMadeAgainIsNotTheNewest) {
   Start(1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,21 @@ class JobControllerTest : public ::testing::Test {
     proposal.mutable_checkpoint()->set_step(step);
     if (train_loss.has_value()) proposal.mutable_checkpoint()->set_train_loss(*train_loss);
     Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
+  }
+  // With the losses of evaluation sets, by name.
+  void SaveEvaluated(std::int64_t step, double validation_loss,
+                     const std::map<std::string, double>& sets) {
+    v1::ManifestProposal proposal;
+    v1::CheckpointInfo& info = *proposal.mutable_checkpoint();
+    info.set_step(step);
+    info.set_validation_loss(validation_loss);
+    for (const auto& [name, loss] : sets) {
+      v1::EvaluationLoss& set = *info.add_evaluations();
+      set.set_name(name);
+      set.set_loss(loss);
+    }
+    Do([&](JobController& controller) { controller.OnManifest(0, proposal); });
+    Written(step);
   }
   // Rank 0 has written the manifest.
   void Written(std::int64_t step) {

@@ -33,6 +33,36 @@ class JobStopTest : public JobControllerTest {
   }
 };
 
+// A restart of a job whose ranks stand still took the whole grace period, in which they could not
+// save.
+TEST_F(JobStopTest, RanksThatStandStillAreNotWaitedForLong) {
+  spec().mutable_checkpoint()->set_dir("/ckpt");
+  for (const bool hangs : {false, true}) {
+    SCOPED_TRACE(hangs);
+    job_ = JobRuntime();
+    SetUp();
+    spec().mutable_checkpoint()->set_dir("/ckpt");
+    Start(2);
+    for (int second = 0; hangs && second <= 6; ++second) {
+      Pulse(0, 8, 7, second);
+      Pulse(1, 7, 7, 0);
+      Do([](JobController& controller) { controller.OnTick(); });
+      Pass(1);
+    }
+    Do([](JobController& controller) { EXPECT_TRUE(controller.Restart("").ok()); });
+    ASSERT_EQ(effects_.at_once.size(), 2u);
+    for (const Outgoing& out : effects_.at_once) {
+      EXPECT_EQ(out.message.stop_rank().mode(), v1::STOP_MODE_CHECKPOINT);
+      EXPECT_EQ(out.message.stop_rank().grace_seconds(), hangs ? 10 : 60);
+    }
+    // A daemon that does not end them is told to, after its margin.
+    Pass(16);
+    Do([](JobController& controller) { controller.OnTick(); });
+    const bool killed = !effects_.at_once.empty();
+    EXPECT_EQ(killed, hangs);
+  }
+}
+
 TEST_F(JobStopTest, TheEndOfADaemonMovesTheJobAtNoCost) {
   spec().mutable_checkpoint()->set_dir("/ckpt");
   Start(2);

@@ -37,6 +37,32 @@ TEST_F(JobControllerTest, TheNewestEvaluationsStayWithTheProgress) {
   EXPECT_EQ(job_.job().progress().evaluations(0).loss(), 2.5);
 }
 
+// Text takes as long as it is long to become tokens; standing still while one does it does not.
+TEST_F(JobControllerTest, MakingTokensIsNoLateJoinWhileItsPulseGoesOn) {
+  spec().mutable_limits()->set_join_timeout_seconds(60);
+  std::vector<records::MemberRecord> members(2);
+  members[1].set_rank(1);
+  Do([&](JobController& controller) { controller.Place(members); });
+  Do([](JobController& controller) { controller.OnJoined(0, v1::RankJoined()); });
+  v1::RankPulse pulse;
+  pulse.set_phase(v1::PHASE_TOKENIZE);
+  const auto pass_a_second = [&] {
+    Do([&](JobController& controller) { controller.OnPulse(1, pulse); });
+    Do([](JobController& controller) { controller.OnTick(); });
+    Pass(1);
+  };
+  for (int second = 0; second < 600; ++second) {
+    pulse.set_beats(second + 1);
+    pass_a_second();
+  }
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_STARTING);
+  // From here the daemon repeats the last pulse.
+  for (int second = 0; second < 59; ++second) pass_a_second();
+  EXPECT_EQ(job_.job().state(), v1::JOB_STATE_STARTING);
+  for (int second = 0; second < 2; ++second) pass_a_second();
+  EXPECT_EQ(job_.job().root_cause().cause(), v1::FAILURE_CAUSE_JOIN_TIMEOUT);
+}
+
 TEST_F(JobControllerTest, AHangIsDiagnosedThenAbortedNamingRankAndCollective) {
   Start(2);
   for (int second = 0; second <= 31; ++second) {

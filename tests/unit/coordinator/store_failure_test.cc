@@ -43,7 +43,7 @@ class StoreFailureTest : public ServiceTest {
   grpc::Status Call(Service& service,
                     grpc::Status (Service::*method)(grpc::ClientContext*, const Request&,
                                                     Response*),
-                    Request request) {
+                    const Request& request) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     Response response;
@@ -95,7 +95,8 @@ TEST_F(StoreFailureTest, EveryCallThatWritesSaysSo) {
       [&] { return Call(*cluster_, &Cluster::DrainWorker, std::string("workers/w0")); },
       [&] { return Call(*cluster_, &Cluster::UncordonWorker, std::string("workers/w0")); },
   };
-  const std::string queued = Submit(SmallJob(1, 1));
+  // For more ranks than there ever was: the worker may be seen to be gone only after this.
+  const std::string queued = Submit(SmallJob(2, 1));
   const std::string suspended = Submit(SmallJob(1, 1));
   ASSERT_TRUE(Call(*jobs_, &Jobs::SuspendJob, suspended).ok());
   const std::string cancelled = Submit(SmallJob(1, 1));

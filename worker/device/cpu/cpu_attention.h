@@ -2,8 +2,9 @@
 #define FSDPCTL_WORKER_DEVICE_CPU_CPU_ATTENTION_H_
 
 // Attention on the CPU: one task per head (backward: per key-value head), blocks of queries against
-// all keys that they may see. Scores are kept for one block only; backward forms them again from
-// lse. bf16 operands are widened per head and computed in f32.
+// all keys that they may see. A document is attended to as a sequence of its own. Scores are kept
+// for one block only; backward forms them again from lse. bf16 operands are widened per head and
+// computed in f32.
 //
 // Causality is exact even for NaN: the product with v of a block's own diagonal tile reads only
 // visible rows of v.
@@ -12,6 +13,7 @@
 //   INTERNAL  a oneDNN call failed.
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "absl/status/status.h"
@@ -25,13 +27,15 @@ std::size_t CpuAttentionScratchBytes(const AttentionShape& shape, DType dtype, b
                                      int num_threads);
 
 absl::Status CpuAttentionForward(const KernelSet& kernels, ThreadPool& pool, const Matrix& qkv,
-                                 const AttentionShape& shape, const Matrix& out, const Vector& lse,
-                                 std::span<std::byte> scratch);
+                                 const AttentionShape& shape,
+                                 std::span<const std::int32_t> document_begins, const Matrix& out,
+                                 const Vector& lse, std::span<std::byte> scratch);
 
 absl::Status CpuAttentionBackward(const KernelSet& kernels, ThreadPool& pool, const Matrix& d_out,
                                   const Matrix& qkv, const Matrix& out, const Vector& lse,
-                                  const AttentionShape& shape, const Matrix& d_qkv,
-                                  std::span<std::byte> scratch);
+                                  const AttentionShape& shape,
+                                  std::span<const std::int32_t> document_begins,
+                                  const Matrix& d_qkv, std::span<std::byte> scratch);
 
 }  // namespace fsdp::cpu
 

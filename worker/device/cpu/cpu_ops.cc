@@ -173,10 +173,12 @@ absl::Status CpuOps::LayerNormBackward(Stream& stream, const Matrix& dy, const M
 }
 
 absl::Status CpuOps::AttentionForward(Stream& stream, const Matrix& qkv,
-                                      const AttentionShape& shape, const Matrix& out,
-                                      const Vector& lse, std::span<std::byte> scratch) {
+                                      const AttentionShape& shape,
+                                      std::span<const std::int32_t> document_begins,
+                                      const Matrix& out, const Vector& lse,
+                                      std::span<std::byte> scratch) {
   OpChecks check("AttentionForward");
-  check.Heads("qkv", qkv, shape);
+  check.Heads("qkv", qkv, shape).Documents(shape, document_begins);
   const std::int64_t tokens = shape.batch * shape.seq;
   check.Matrix("out", out, qkv.dtype, tokens, shape.num_heads * shape.head_dim);
   check.Vector("lse", lse, SumType(qkv.dtype), tokens * shape.num_heads);
@@ -184,16 +186,17 @@ absl::Status CpuOps::AttentionForward(Stream& stream, const Matrix& qkv,
     check.Scratch(scratch, AttentionScratchBytes(shape, qkv.dtype, false));
   }
   return Enqueue(stream, check.status(), [=, this] {
-    return CpuAttentionForward(kernels_, pool_, qkv, shape, out, lse, scratch);
+    return CpuAttentionForward(kernels_, pool_, qkv, shape, document_begins, out, lse, scratch);
   });
 }
 
 absl::Status CpuOps::AttentionBackward(Stream& stream, const Matrix& d_out, const Matrix& qkv,
                                        const Matrix& out, const Vector& lse,
-                                       const AttentionShape& shape, const Matrix& d_qkv,
-                                       std::span<std::byte> scratch) {
+                                       const AttentionShape& shape,
+                                       std::span<const std::int32_t> document_begins,
+                                       const Matrix& d_qkv, std::span<std::byte> scratch) {
   OpChecks check("AttentionBackward");
-  check.Heads("qkv", qkv, shape);
+  check.Heads("qkv", qkv, shape).Documents(shape, document_begins);
   const std::int64_t tokens = shape.batch * shape.seq;
   check.Matrix("d_out", d_out, qkv.dtype, tokens, shape.num_heads * shape.head_dim);
   check.Matrix("out", out, qkv.dtype, tokens, shape.num_heads * shape.head_dim);
@@ -203,7 +206,8 @@ absl::Status CpuOps::AttentionBackward(Stream& stream, const Matrix& d_out, cons
     check.Scratch(scratch, AttentionScratchBytes(shape, qkv.dtype, true));
   }
   return Enqueue(stream, check.status(), [=, this] {
-    return CpuAttentionBackward(kernels_, pool_, d_out, qkv, out, lse, shape, d_qkv, scratch);
+    return CpuAttentionBackward(kernels_, pool_, d_out, qkv, out, lse, shape, document_begins,
+                                d_qkv, scratch);
   });
 }
 

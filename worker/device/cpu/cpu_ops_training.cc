@@ -56,32 +56,30 @@ OpChecks& CheckSegments(OpChecks& check, std::span<const DecaySegment> segments,
 
 absl::Status CpuOps::EmbeddingForward(Stream& stream, std::span<const std::int32_t> tokens,
                                       const Matrix& table, const Matrix& positions,
-                                      std::int64_t seq, const Matrix& out) {
+                                      std::int64_t seq, std::span<const std::int32_t> position_ids,
+                                      const Matrix& out) {
   const auto num_tokens = static_cast<std::int64_t>(tokens.size());
   const bool has_positions = positions.data != nullptr;
   OpChecks check("EmbeddingForward");
   check.OneOf("table", table.dtype, kOperandTypes);
   check.Matrix("table", table, table.dtype, table.rows, table.cols);
   check.Matrix("out", out, table.dtype, num_tokens, table.cols);
-  if (has_positions) {
-    check.That(seq >= 1, absl::StrFormat("seq is %d, must be at least 1", seq));
-    check.That(
-        positions.rows >= seq,
-        absl::StrFormat("positions has %d rows, must have at least %d", positions.rows, seq));
-    check.Matrix("positions", positions, table.dtype, positions.rows, table.cols);
-  }
+  check.Positions("positions", positions, table.dtype, table.cols, seq, position_ids, num_tokens);
   return Enqueue(stream, check.status(), [=, this]() -> absl::Status {
     absl::Status valid = CheckIds("EmbeddingForward", "tokens", tokens, table.rows, false);
+    valid.Update(CheckIds("EmbeddingForward", "position_ids", position_ids, seq, false));
     if (!valid.ok()) return valid;
-    const EmbeddingArgs args = {.tokens = tokens.data(),
-                                .table = table.data,
-                                .positions = has_positions ? positions.data : nullptr,
-                                .out = out.data,
-                                .table_stride = table.stride,
-                                .positions_stride = positions.stride,
-                                .out_stride = out.stride,
-                                .seq = seq,
-                                .cols = table.cols};
+    const EmbeddingArgs args = {
+        .tokens = tokens.data(),
+        .table = table.data,
+        .positions = has_positions ? positions.data : nullptr,
+        .position_ids = position_ids.empty() ? nullptr : position_ids.data(),
+        .out = out.data,
+        .table_stride = table.stride,
+        .positions_stride = positions.stride,
+        .out_stride = out.stride,
+        .seq = seq,
+        .cols = table.cols};
     const Kernels& kernels = KernelsFor(kernels_, table.dtype);
     ForRanges(num_tokens, table.cols, 1, [&](std::int64_t begin, std::int64_t end) {
       kernels.embedding_forward(args, begin, end);
@@ -136,8 +134,10 @@ void CpuOps::ScatterRows(std::span<const std::int64_t> keys, const Matrix& from,
 }
 
 absl::Status CpuOps::EmbeddingBackward(Stream& stream, std::span<const std::int32_t> tokens,
-                                       const Matrix& dout, std::int64_t seq, const Matrix& d_table,
-                                       const Matrix& d_positions, bool accumulate) {
+                                       const Matrix& dout, std::int64_t seq,
+                                       std::span<const std::int32_t> position_ids,
+                                       const Matrix& d_table, const Matrix& d_positions,
+                                       bool accumulate) {
   const auto num_tokens = static_cast<std::int64_t>(tokens.size());
   const bool has_positions = d_positions.data != nullptr;
   const DType sums = SumType(dout.dtype);
@@ -146,22 +146,22 @@ absl::Status CpuOps::EmbeddingBackward(Stream& stream, std::span<const std::int3
   check.Matrix("dout", dout, dout.dtype, num_tokens, dout.cols);
   check.OneOf("d_table", d_table.dtype, {sums, dout.dtype});
   check.Matrix("d_table", d_table, d_table.dtype, d_table.rows, dout.cols);
-  if (has_positions) {
-    check.That(seq >= 1, absl::StrFormat("seq is %d, must be at least 1", seq));
-    check.OneOf("d_positions", d_positions.dtype, {sums, dout.dtype});
-    check.That(
-        d_positions.rows >= seq,
-        absl::StrFormat("d_positions has %d rows, must have at least %d", d_positions.rows, seq));
-    check.Matrix("d_positions", d_positions, d_positions.dtype, d_positions.rows, dout.cols);
-  }
+  if (has_positions) check.OneOf("d_positions", d_positions.dtype, {sums, dout.dtype});
+  check.Positions("d_positions", d_positions, d_positions.dtype, dout.cols, seq, position_ids,
+                  num_tokens);
   return Enqueue(stream, check.status(), [=, this]() -> absl::Status {
     absl::Status valid = CheckIds("EmbeddingBackward", "tokens", tokens, d_table.rows, false);
+    valid.Update(CheckIds("EmbeddingBackward", "position_ids", position_ids, seq, false));
     if (!valid.ok()) return valid;
     thread_local std::vector<std::int64_t> keys;
     keys.assign(tokens.begin(), tokens.end());
     ScatterRows(keys, dout, d_table, accumulate);
     if (!has_positions) return absl::OkStatus();
-    for (std::int64_t t = 0; t < num_tokens; ++t) keys[t] = t % seq;
+    if (position_ids.empty()) {
+      for (std::int64_t t = 0; t < num_tokens; ++t) keys[t] = t % seq;
+    } else {
+      keys.assign(position_ids.begin(), position_ids.end());
+    }
     ScatterRows(keys, dout, d_positions, accumulate);
     return absl::OkStatus();
   });

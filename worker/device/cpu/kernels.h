@@ -59,7 +59,8 @@ struct ElementwiseArgs {
 
 struct EmbeddingArgs {
   const std::int32_t* tokens;
-  const void *table, *positions;  // positions may be null
+  const void *table, *positions;     // positions may be null
+  const std::int32_t* position_ids;  // null: row % seq
   void* out;
   std::int64_t table_stride, positions_stride, out_stride, seq, cols;
 };

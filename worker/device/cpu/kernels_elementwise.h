@@ -169,7 +169,8 @@ void EmbeddingForward(const EmbeddingArgs& p, i64 begin, i64 end) {
       __builtin_memcpy(out, from, sizeof(T) * static_cast<unsigned long>(p.cols));
       continue;
     }
-    const T* position = Row<T>(p.positions, row % p.seq, p.positions_stride);
+    const i64 at = p.position_ids == nullptr ? row % p.seq : p.position_ids[row];
+    const T* position = Row<T>(p.positions, at, p.positions_stride);
     ForLanes(0, p.cols,
              [&](i64 i, auto n) { Store(out + i, Load(from + i, n) + Load(position + i, n), n); });
   }

@@ -21,7 +21,8 @@ const std::byte* ElementAt(const Matrix& matrix, std::int64_t element) {
   return static_cast<const std::byte*>(matrix.data) + element * SizeOf(matrix.dtype);
 }
 
-kernels::AttentionArgs ArgsOf(const Matrix& qkv, const AttentionShape& shape, const Matrix& out,
+kernels::AttentionArgs ArgsOf(const Matrix& qkv, const AttentionShape& shape,
+                              std::span<const std::int32_t> document_begins, const Matrix& out,
                               const Vector& lse) {
   const std::int64_t q_cols = static_cast<std::int64_t>(shape.num_heads) * shape.head_dim;
   const std::int64_t kv_cols = static_cast<std::int64_t>(shape.num_kv_heads) * shape.head_dim;
@@ -41,6 +42,7 @@ kernels::AttentionArgs ArgsOf(const Matrix& qkv, const AttentionShape& shape, co
   args.out_stride = out.stride;
   args.scale = ScaleOf(shape);
   args.causal = shape.causal;
+  if (shape.documents) args.begins = document_begins.data();
   return args;
 }
 
@@ -114,7 +116,7 @@ kernels::AttentionArgs PackedArgs(const AttentionShape& shape, DType dtype, bool
   const std::int64_t rows = shape.batch * shape.seq;
   const Matrix qkv = Matrix::Packed(nullptr, dtype, rows, q_cols + 2 * kv_cols);
   const Matrix out = Matrix::Packed(nullptr, dtype, rows, q_cols);
-  kernels::AttentionArgs args = ArgsOf(qkv, shape, out, Vector{});
+  kernels::AttentionArgs args = ArgsOf(qkv, shape, {}, out, Vector{});
   if (backward) AddBackward(out, qkv, shape, args);
   return args;
 }
@@ -150,9 +152,14 @@ absl::StatusOr<CudnnAttentionPlan*> CudaAttention::PlanFor(const CudnnAttentionK
 }
 
 absl::StatusOr<CudaAttention::Choice> CudaAttention::Choose(const kernels::AttentionArgs& args,
-                                                            bool backward) {
+                                                            bool documents, bool backward) {
+  if (documents && backend_ == AttentionBackend::kCudnn) {
+    return absl::UnimplementedError(
+        "attention: cuDNN is demanded, and its kernels know no documents: leave the choice to the "
+        "backend, or demand our own");
+  }
   Choice choice;
-  if (cudnn_ != nullptr && CudnnTakes(args)) {
+  if (!documents && cudnn_ != nullptr && CudnnTakes(args)) {
     ASSIGN_OR_RETURN(choice.cudnn, PlanFor(KeyOf(args, backward, deterministic_)));
   }
   choice.tensor_cores = kernels::FlashAttentionTakes(args);
@@ -160,10 +167,12 @@ absl::StatusOr<CudaAttention::Choice> CudaAttention::Choose(const kernels::Atten
 }
 
 absl::Status CudaAttention::Forward(cudaStream_t stream, const Matrix& qkv,
-                                    const AttentionShape& shape, const Matrix& out,
-                                    const Vector& lse, std::span<std::byte> scratch) {
-  const kernels::AttentionArgs args = ArgsOf(qkv, shape, out, lse);
-  ASSIGN_OR_RETURN(const Choice choice, Choose(args, /*backward=*/false));
+                                    const AttentionShape& shape,
+                                    std::span<const std::int32_t> document_begins,
+                                    const Matrix& out, const Vector& lse,
+                                    std::span<std::byte> scratch) {
+  const kernels::AttentionArgs args = ArgsOf(qkv, shape, document_begins, out, lse);
+  ASSIGN_OR_RETURN(const Choice choice, Choose(args, shape.documents, /*backward=*/false));
   if (choice.cudnn != nullptr) return choice.cudnn->Run(stream, TensorsOf(args), scratch);
   if (choice.tensor_cores) {
     return CudaToStatus(kernels::FlashAttentionForward(stream, args), "FlashAttentionForward");
@@ -173,11 +182,12 @@ absl::Status CudaAttention::Forward(cudaStream_t stream, const Matrix& qkv,
 
 absl::Status CudaAttention::Backward(cudaStream_t stream, const Matrix& d_out, const Matrix& qkv,
                                      const Matrix& out, const Vector& lse,
-                                     const AttentionShape& shape, const Matrix& d_qkv,
-                                     std::span<std::byte> scratch) {
-  kernels::AttentionArgs args = ArgsOf(qkv, shape, out, lse);
+                                     const AttentionShape& shape,
+                                     std::span<const std::int32_t> document_begins,
+                                     const Matrix& d_qkv, std::span<std::byte> scratch) {
+  kernels::AttentionArgs args = ArgsOf(qkv, shape, document_begins, out, lse);
   AddBackward(d_out, d_qkv, shape, args);
-  ASSIGN_OR_RETURN(const Choice choice, Choose(args, /*backward=*/true));
+  ASSIGN_OR_RETURN(const Choice choice, Choose(args, shape.documents, /*backward=*/true));
   if (choice.cudnn != nullptr) return choice.cudnn->Run(stream, TensorsOf(args), scratch);
   args.delta = reinterpret_cast<float*>(scratch.data());
   if (choice.tensor_cores) {
@@ -189,7 +199,8 @@ absl::Status CudaAttention::Backward(cudaStream_t stream, const Matrix& d_out, c
 std::size_t CudaAttention::ScratchBytes(const AttentionShape& shape, DType dtype, bool backward) {
   const std::size_t own_bytes = backward ? DeltaBytes(shape) : 0;
   if (shape.batch * shape.seq == 0) return own_bytes;
-  const absl::StatusOr<Choice> choice = Choose(PackedArgs(shape, dtype, backward), backward);
+  const absl::StatusOr<Choice> choice =
+      Choose(PackedArgs(shape, dtype, backward), shape.documents, backward);
   // A failure comes back, as an error, from the call that wants to run this shape.
   if (!choice.ok() || choice->cudnn == nullptr) return own_bytes;
   return std::max(own_bytes, choice->cudnn->scratch_bytes());
@@ -198,7 +209,8 @@ std::size_t CudaAttention::ScratchBytes(const AttentionShape& shape, DType dtype
 absl::StatusOr<std::string> CudaAttention::KernelName(const AttentionShape& shape, DType dtype,
                                                       bool backward) {
   if (shape.batch * shape.seq == 0) return "none";
-  ASSIGN_OR_RETURN(const Choice choice, Choose(PackedArgs(shape, dtype, backward), backward));
+  ASSIGN_OR_RETURN(const Choice choice,
+                   Choose(PackedArgs(shape, dtype, backward), shape.documents, backward));
   if (choice.cudnn != nullptr) return choice.cudnn->name();
   return choice.tensor_cores ? "own tensor-core" : "own fp32";
 }

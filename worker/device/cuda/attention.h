@@ -2,7 +2,8 @@
 #define FSDPCTL_WORKER_DEVICE_CUDA_ATTENTION_H_
 
 // Which implementation attends: cuDNN's fused kernels, our tensor-core kernels, or our f32 kernels.
-// The choice is made once per shape and kept, so a call costs one look-up.
+// Where sequences are packed from documents it is ours: cuDNN's know nothing of them. The choice is
+// made once per shape and kept, so a call costs one look-up.
 //
 // Thread rule: one thread at a time.
 
@@ -31,10 +32,12 @@ class CudaAttention {
                                                                bool deterministic);
   // Operands were checked. Errors as Ops::AttentionForward.
   absl::Status Forward(cudaStream_t stream, const Matrix& qkv, const AttentionShape& shape,
-                       const Matrix& out, const Vector& lse, std::span<std::byte> scratch);
+                       std::span<const std::int32_t> document_begins, const Matrix& out,
+                       const Vector& lse, std::span<std::byte> scratch);
   absl::Status Backward(cudaStream_t stream, const Matrix& d_out, const Matrix& qkv,
                         const Matrix& out, const Vector& lse, const AttentionShape& shape,
-                        const Matrix& d_qkv, std::span<std::byte> scratch);
+                        std::span<const std::int32_t> document_begins, const Matrix& d_qkv,
+                        std::span<std::byte> scratch);
   // For packed operands. Enough for whichever implementation is chosen.
   std::size_t ScratchBytes(const AttentionShape& shape, DType dtype, bool backward);
   // The chosen implementation for packed operands, as Ops::ChosenAttention names it.
@@ -47,7 +50,7 @@ class CudaAttention {
   };
 
   CudaAttention() = default;
-  absl::StatusOr<Choice> Choose(const kernels::AttentionArgs& args, bool backward);
+  absl::StatusOr<Choice> Choose(const kernels::AttentionArgs& args, bool documents, bool backward);
   // The cuDNN plan for these operands, or null when the own kernels are to be used.
   absl::StatusOr<CudnnAttentionPlan*> PlanFor(const CudnnAttentionKey& key);
 

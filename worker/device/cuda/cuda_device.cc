@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "proto/support/status.h"
@@ -192,6 +193,27 @@ class CudaDevice final : public Device {
     FSDP_RETURN_IF_CUDA_ERROR(
         cudaGraphLaunch(static_cast<CudaGraph&>(graph).handle.get(), CudaStreamOf(stream)));
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<int> CapturedKernels(Stream& stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cudaGraph_t graph = nullptr;  // the stream's, not ours
+    FSDP_RETURN_IF_CUDA_ERROR(
+        cudaStreamGetCaptureInfo(CudaStreamOf(stream), &status, nullptr, &graph));
+    if (status != cudaStreamCaptureStatusActive) {
+      return absl::FailedPreconditionError("kernels are counted within a capture only");
+    }
+    std::size_t num_nodes = 0;
+    FSDP_RETURN_IF_CUDA_ERROR(cudaGraphGetNodes(graph, nullptr, &num_nodes));
+    std::vector<cudaGraphNode_t> nodes(num_nodes);
+    FSDP_RETURN_IF_CUDA_ERROR(cudaGraphGetNodes(graph, nodes.data(), &num_nodes));
+    int num_kernels = 0;
+    for (const cudaGraphNode_t node : nodes) {
+      cudaGraphNodeType type = cudaGraphNodeTypeEmpty;
+      FSDP_RETURN_IF_CUDA_ERROR(cudaGraphNodeGetType(node, &type));
+      num_kernels += type == cudaGraphNodeTypeKernel ? 1 : 0;
+    }
+    return num_kernels;
   }
 
   Ops& ops() override { return *ops_; }

@@ -31,11 +31,16 @@ class CudaOps final : public Ops {
   absl::Status MatMul(Stream& stream, const Matrix& a, Transpose trans_a, const Matrix& b,
                       Transpose trans_b, const Vector& bias, const Matrix& out,
                       bool accumulate) override;
+  absl::Status MatMulGelu(Stream& stream, const Matrix& a, const Matrix& b, Transpose trans_b,
+                          const Vector& bias, const Matrix& pre, const Matrix& out) override;
+  [[nodiscard]] bool FusesMatMulGelu(DType dtype) const override { return dtype == DType::kBf16; }
   absl::Status EmbeddingForward(Stream& stream, std::span<const std::int32_t> tokens,
                                 const Matrix& table, const Matrix& positions, std::int64_t seq,
+                                std::span<const std::int32_t> position_ids,
                                 const Matrix& out) override;
   absl::Status EmbeddingBackward(Stream& stream, std::span<const std::int32_t> tokens,
-                                 const Matrix& dout, std::int64_t seq, const Matrix& d_table,
+                                 const Matrix& dout, std::int64_t seq,
+                                 std::span<const std::int32_t> position_ids, const Matrix& d_table,
                                  const Matrix& d_positions, bool accumulate) override;
   absl::Status RmsNormForward(Stream& stream, const Matrix& x, const Matrix& delta,
                               const Vector& weight, double eps, const Matrix& sum, const Matrix& y,
@@ -64,11 +69,12 @@ class CudaOps final : public Ops {
                                   std::span<std::byte> scratch) override;
   std::size_t QkNormBackwardScratchBytes(std::int64_t tokens, std::int64_t head_dim) const override;
   absl::Status AttentionForward(Stream& stream, const Matrix& qkv, const AttentionShape& shape,
-                                const Matrix& out, const Vector& lse,
-                                std::span<std::byte> scratch) override;
+                                std::span<const std::int32_t> document_begins, const Matrix& out,
+                                const Vector& lse, std::span<std::byte> scratch) override;
   absl::Status AttentionBackward(Stream& stream, const Matrix& d_out, const Matrix& qkv,
                                  const Matrix& out, const Vector& lse, const AttentionShape& shape,
-                                 const Matrix& d_qkv, std::span<std::byte> scratch) override;
+                                 std::span<const std::int32_t> document_begins, const Matrix& d_qkv,
+                                 std::span<std::byte> scratch) override;
   std::size_t AttentionScratchBytes(const AttentionShape& shape, DType dtype,
                                     bool backward) const override;
   absl::StatusOr<AttentionKernels> ChosenAttention(const AttentionShape& shape,

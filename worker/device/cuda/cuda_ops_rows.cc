@@ -10,29 +10,28 @@ namespace fsdp {
 
 absl::Status CudaOps::EmbeddingForward(Stream& stream, std::span<const std::int32_t> tokens,
                                        const Matrix& table, const Matrix& positions,
-                                       std::int64_t seq, const Matrix& out) {
+                                       std::int64_t seq, std::span<const std::int32_t> position_ids,
+                                       const Matrix& out) {
   const auto rows = static_cast<std::int64_t>(tokens.size());
   OpChecks check("EmbeddingForward");
   check.OneOf("table", table.dtype, kFloats)
       .Matrix("table", table, table.dtype, table.rows, table.cols)
-      .Matrix("out", out, table.dtype, rows, table.cols);
-  if (!positions.empty()) {
-    check
-        .That(seq > 0 && seq <= positions.rows,
-              absl::StrFormat("seq is %d, must be in [1, %d positions]", seq, positions.rows))
-        .Matrix("positions", positions, table.dtype, positions.rows, table.cols);
-  }
+      .Matrix("out", out, table.dtype, rows, table.cols)
+      .Positions("positions", positions, table.dtype, table.cols, seq, position_ids, rows);
   RETURN_IF_ERROR(check.status());
   Matrix rows_of_positions = positions;
   if (positions.empty()) rows_of_positions.data = nullptr;
+  const std::int32_t* const ids = position_ids.empty() ? nullptr : position_ids.data();
   return Launched(kernels::EmbeddingForward(CudaStreamOf(stream), tokens.data(), table,
-                                            rows_of_positions, seq, out),
+                                            rows_of_positions, seq, ids, out),
                   "EmbeddingForward");
 }
 
 absl::Status CudaOps::EmbeddingBackward(Stream& stream, std::span<const std::int32_t> tokens,
-                                        const Matrix& dout, std::int64_t seq, const Matrix& d_table,
-                                        const Matrix& d_positions, bool accumulate) {
+                                        const Matrix& dout, std::int64_t seq,
+                                        std::span<const std::int32_t> position_ids,
+                                        const Matrix& d_table, const Matrix& d_positions,
+                                        bool accumulate) {
   const auto rows = static_cast<std::int64_t>(tokens.size());
   OpChecks check("EmbeddingBackward");
   check.OneOf("dout", dout.dtype, kFloats)
@@ -40,12 +39,10 @@ absl::Status CudaOps::EmbeddingBackward(Stream& stream, std::span<const std::int
       .OneOf("d_table", d_table.dtype, {DType::kF32, dout.dtype})
       .Matrix("d_table", d_table, d_table.dtype, d_table.rows, dout.cols);
   if (!d_positions.empty()) {
-    check
-        .That(seq > 0 && seq <= d_positions.rows,
-              absl::StrFormat("seq is %d, must be in [1, %d positions]", seq, d_positions.rows))
-        .OneOf("d_positions", d_positions.dtype, {DType::kF32, dout.dtype})
-        .Matrix("d_positions", d_positions, d_positions.dtype, d_positions.rows, dout.cols);
+    check.OneOf("d_positions", d_positions.dtype, {DType::kF32, dout.dtype});
   }
+  check.Positions("d_positions", d_positions, d_positions.dtype, dout.cols, seq, position_ids,
+                  rows);
   RETURN_IF_ERROR(check.status());
   if (dout.cols == 0) return absl::OkStatus();
   const cudaStream_t cuda_stream = CudaStreamOf(stream);
@@ -53,6 +50,11 @@ absl::Status CudaOps::EmbeddingBackward(Stream& stream, std::span<const std::int
       Launched(kernels::EmbeddingBackward(cuda_stream, tokens.data(), dout, d_table, accumulate),
                "EmbeddingBackward"));
   if (d_positions.empty()) return absl::OkStatus();
+  if (!position_ids.empty()) {
+    return Launched(
+        kernels::EmbeddingBackward(cuda_stream, position_ids.data(), dout, d_positions, accumulate),
+        "EmbeddingBackward of positions");
+  }
   return Launched(kernels::PositionBackward(cuda_stream, dout, seq, d_positions, accumulate),
                   "PositionBackward");
 }

@@ -27,6 +27,18 @@ constexpr int kProposals = 8;
 constexpr int kTimedRuns = 4;
 constexpr float kClearly = 0.985F;
 
+// Bits of a key's epilogue.
+constexpr std::uint8_t kHasBias = 1;
+constexpr std::uint8_t kHasGelu = 2;
+
+cublasLtEpilogue_t EpilogueOf(std::uint8_t bits) {
+  const bool bias = (bits & kHasBias) != 0;
+  if ((bits & kHasGelu) != 0) {
+    return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  }
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 }  // namespace
 
 // Everything an algorithm depends on but whether the product adds to its output.
@@ -34,7 +46,7 @@ std::string MatMulPlanner::ShapeOf(const Key& key) {
   return absl::StrJoin(
       {key.m, key.n, key.k, key.lda, key.ldb, key.ldo, std::int64_t{key.in_type},
        std::int64_t{key.out_type}, std::int64_t{key.trans_a}, std::int64_t{key.trans_b},
-       std::int64_t{key.has_bias}, std::int64_t{key.align_a}, std::int64_t{key.align_b},
+       std::int64_t{key.epilogue}, std::int64_t{key.align_a}, std::int64_t{key.align_b},
        std::int64_t{key.align_out}},
       ",");
 }
@@ -44,7 +56,7 @@ std::size_t MatMulPlanner::KeyHash::operator()(const Key& key) const {
   const auto mix = [&hash](std::uint64_t value) { hash = (hash ^ value) * 0x100000001b3ULL; };
   for (std::int64_t value : {key.m, key.n, key.k, key.lda, key.ldb, key.ldo}) mix(value);
   for (std::uint8_t value :
-       {key.in_type, key.out_type, key.trans_a, key.trans_b, key.has_bias, key.accumulate,
+       {key.in_type, key.out_type, key.trans_a, key.trans_b, key.epilogue, key.accumulate,
         key.has_workspace, key.align_a, key.align_b, key.align_out}) {
     mix(value);
   }
@@ -58,35 +70,41 @@ absl::StatusOr<std::unique_ptr<MatMulPlanner>> MatMulPlanner::Create(const MatMu
 }
 
 absl::Status MatMulPlanner::Run(cudaStream_t stream, const Matrix& a, Transpose trans_a,
-                                const Matrix& b, Transpose trans_b, const void* bias,
+                                const Matrix& b, Transpose trans_b, const Epilogue& epilogue,
                                 const Matrix& out, bool accumulate) {
   const bool has_workspace = stream == options_.workspace_stream;
-  const Key key{.m = out.rows,
-                .n = out.cols,
-                .k = trans_a == Transpose::kNo ? a.cols : a.rows,
-                .lda = a.stride,
-                .ldb = b.stride,
-                .ldo = out.stride,
-                .in_type = static_cast<std::uint8_t>(a.dtype),
-                .out_type = static_cast<std::uint8_t>(out.dtype),
-                .trans_a = trans_a == Transpose::kYes,
-                .trans_b = trans_b == Transpose::kYes,
-                .has_bias = bias != nullptr,
-                .accumulate = accumulate,
-                .has_workspace = has_workspace,
-                .align_a = AlignmentOf(a),
-                .align_b = AlignmentOf(b),
-                .align_out = AlignmentOf(out)};
-  const Call call{stream, b.data, a.data, out.data, bias, accumulate};
+  const Key key{
+      .m = out.rows,
+      .n = out.cols,
+      .k = trans_a == Transpose::kNo ? a.cols : a.rows,
+      .lda = a.stride,
+      .ldb = b.stride,
+      .ldo = out.stride,
+      .in_type = static_cast<std::uint8_t>(a.dtype),
+      .out_type = static_cast<std::uint8_t>(out.dtype),
+      .trans_a = trans_a == Transpose::kYes,
+      .trans_b = trans_b == Transpose::kYes,
+      .epilogue = static_cast<std::uint8_t>((epilogue.bias != nullptr ? kHasBias : 0) |
+                                            (epilogue.gelu_input != nullptr ? kHasGelu : 0)),
+      .accumulate = accumulate,
+      .has_workspace = has_workspace,
+      .align_a = AlignmentOf(a),
+      .align_b = AlignmentOf(b),
+      .align_out = AlignmentOf(out)};
+  const Call call{stream, b.data, a.data, out.data, epilogue, accumulate};
   ASSIGN_OR_RETURN(Plan * plan, FindOrMake(key, call));
   return Launch(*plan, call);
 }
 
 absl::Status MatMulPlanner::Launch(const Plan& plan, const Call& call) {
-  if (call.bias != nullptr) {
-    FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmulDescSetAttribute(
-        plan.descriptor.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &call.bias, sizeof(call.bias)));
-  }
+  const auto point = [&plan](cublasLtMatmulDescAttributes_t attribute, const void* address) {
+    if (address == nullptr) return absl::OkStatus();
+    return CublasToStatus(
+        cublasLtMatmulDescSetAttribute(plan.descriptor.get(), attribute, &address, sizeof(address)),
+        "cublasLtMatmulDescSetAttribute");
+  };
+  RETURN_IF_ERROR(point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.epilogue.bias));
+  RETURN_IF_ERROR(point(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.epilogue.gelu_input));
   const float one = 1;
   const float beta = call.accumulate ? 1 : 0;
   FSDP_RETURN_IF_CUBLAS_ERROR(cublasLtMatmul(
@@ -123,10 +141,12 @@ absl::Status MatMulPlanner::Describe(const Key& key, Plan& plan) {
   const cublasOperation_t right_op = key.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSA, left_op));
   RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_TRANSB, right_op));
-  if (key.has_bias) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
+  RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(key.epilogue)));
+  if ((key.epilogue & kHasBias) != 0) {
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out_type));
+  }
+  if ((key.epilogue & kHasGelu) != 0) {
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ldo));
   }
   const auto layout = [](Layout& result, cudaDataType_t type, bool transposed, std::int64_t rows,
                          std::int64_t cols, std::int64_t stride) {

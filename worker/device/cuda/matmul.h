@@ -41,18 +41,24 @@ class MatMulPlanner {
  public:
   static absl::StatusOr<std::unique_ptr<MatMulPlanner>> Create(const MatMulOptions& options);
 
-  // out (+)= op(a) op(b) + bias with validated, non-empty operands. `bias` may be null and has
-  // out's dtype.
+  // What is done to a product before it is stored.
+  struct Epilogue {
+    const void* bias = nullptr;  // [N] of out's dtype, or null
+    // bf16 with out's stride and alignment of 16 bytes, or null: it gets the product and bias, and
+    // out gets GELU (tanh form) of them.
+    void* gelu_input = nullptr;
+  };
+  // out (+)= op(a) op(b) + bias with validated, non-empty operands.
   //   UNIMPLEMENTED  the library has no kernel for these operands
   absl::Status Run(cudaStream_t stream, const Matrix& a, Transpose trans_a, const Matrix& b,
-                   Transpose trans_b, const void* bias, const Matrix& out, bool accumulate);
+                   Transpose trans_b, const Epilogue& epilogue, const Matrix& out, bool accumulate);
 
   [[nodiscard]] std::size_t num_plans() const { return plans_.size(); }
 
  private:
   struct Key {
     std::int64_t m, n, k, lda, ldb, ldo;
-    std::uint8_t in_type, out_type, trans_a, trans_b, has_bias, accumulate, has_workspace;
+    std::uint8_t in_type, out_type, trans_a, trans_b, epilogue, accumulate, has_workspace;
     std::uint8_t align_a, align_b, align_out;
     bool operator==(const Key&) const = default;
   };
@@ -76,7 +82,7 @@ class MatMulPlanner {
     cudaStream_t stream;
     const void *left, *right;
     void* out;
-    const void* bias;
+    Epilogue epilogue;
     bool accumulate;
   };
 

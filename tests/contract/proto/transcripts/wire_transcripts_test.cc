@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "fsdp/v1/cluster_service.pb.h"
+#include "fsdp/v1/enrollment_service.pb.h"
 #include "fsdp/v1/job_service.pb.h"
 #include "fsdp/v1/trainer.pb.h"
 #include "fsdp/v1/worker_service.pb.h"
@@ -36,7 +37,8 @@ std::map<std::string, std::vector<const Descriptor*>> Conversations() {
   std::map<std::string, std::vector<const Descriptor*>> conversations;
   for (const FileDescriptor* file :
        {v1::CreateJobRequest::descriptor()->file(), v1::ConnectRequest::descriptor()->file(),
-        v1::ListWorkersRequest::descriptor()->file()}) {
+        v1::ListWorkersRequest::descriptor()->file(),
+        v1::EnrollWorkerRequest::descriptor()->file()}) {
     for (int s = 0; s < file->service_count(); ++s) {
       auto& types = conversations[file->service(s)->name()];
       for (int m = 0; m < file->service(s)->method_count(); ++m) {

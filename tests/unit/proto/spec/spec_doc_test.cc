@@ -9,6 +9,7 @@
 #include <string>
 
 #include "fsdp/v1/job.pb.h"
+#include "fsdp/v1/queue.pb.h"
 #include "proto/support/spec_descriptors.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/spec_path.h"
@@ -65,6 +66,9 @@ void Collect(const google::protobuf::Descriptor& type, const FieldPath& path,
       paths->insert(child.rule + "{}");
     } else if (field.message_type() != nullptr) {
       Collect(*field.message_type(), field.is_repeated() ? child.Item(0) : child, paths);
+    } else if (field.is_repeated() &&
+               field.cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_STRING) {
+      paths->insert(child.Item(0).rule);
     }
   }
 }
@@ -81,6 +85,12 @@ TEST(FieldRulesTest, EveryRuleNamesAFieldOnce) {
   for (const ValueRule& rule : ValuesNotInRelease()) {
     EXPECT_TRUE(paths.contains(std::string(rule.path))) << rule.path;
   }
+  std::set<std::string> of_queues;
+  Collect(*v1::QueueConfig::descriptor(), FieldPath{"", kQueueRules}, &of_queues);
+  for (const FieldRule& rule : QueueFieldRules()) {
+    EXPECT_TRUE(of_queues.contains(std::string(rule.path))) << rule.path;
+    EXPECT_TRUE(seen.insert(std::string(rule.path)).second) << rule.path;
+  }
 }
 
 // Every number of a spec has a range that somebody thought about.
@@ -93,7 +103,7 @@ TEST(FieldRulesTest, EveryNumberHasARange) {
            field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_BOOL;
   };
   for (const std::string& path : paths) {
-    if (path.ends_with("{}") || path == "spec.train.seed") continue;
+    if (path.ends_with("{}") || path.ends_with("[]") || path == "spec.train.seed") continue;
     const google::protobuf::Descriptor* type = v1::TrainingJob::descriptor();
     const google::protobuf::FieldDescriptor* field = nullptr;
     std::stringstream names(path);

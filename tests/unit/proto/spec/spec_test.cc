@@ -26,6 +26,7 @@ namespace {
 using ::google::protobuf::util::MessageDifferencer;
 using spec_testing::BaseSpec;
 using spec_testing::WithLine;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -363,12 +364,66 @@ TEST(ValidateTest, MiniLlmWithoutAMaskWarnsUnlessTargetsAreIndependent) {
   EXPECT_THAT(LoadWithSets(mini, {"model.mask=causal"}).issues, IsEmpty());
 }
 
+TEST(ValidateTest, DocumentsAreAttendedToByCausalModelsOnly) {
+  const std::vector<std::string> reset = {"data.source=text", "data.path=/x",
+                                          "data.resetAttention=true", "data.resetPositions=true"};
+  EXPECT_THAT(LoadWithSets(BaseSpec(), reset).issues, IsEmpty());
+  std::vector<std::string> full = reset;
+  full.emplace_back("model.mask=full");
+  EXPECT_THAT(Described(LoadWithSets(BaseSpec(), full).issues),
+              Contains("spec.data.resetAttention = true: needs a causal model; allowed: false, or "
+                       "model.mask causal"));
+  EXPECT_THAT(LoadWithSets(BaseSpec(), {"data.source=tokens", "data.path=/x",
+                                        "data.resetAttention=true", "data.documentSeparator=0"})
+                  .issues,
+              IsEmpty());
+}
+
 TEST(ValidateTest, BytesNeedAVocabularyOf256) {
   const SpecResult result =
       LoadWithSets(BaseSpec(), {"data.source=text", "data.path=/x", "model.vocabSize=255"});
   EXPECT_THAT(Described(result.issues),
               ElementsAre("spec.model.vocabSize = 255: bytes of text need at least 256; did you "
                           "mean 256?"));
+}
+
+TEST(ValidateTest, ATokenizerIsHeldAgainstTheModelWhereItCanBeRead) {
+  std::string folder = testing::TempDir() + "/tokenizer-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/tokenizer.json")
+      << R"({"added_tokens": [{"id": 300, "content": "<|endoftext|>"}],)"
+         R"( "model": {"vocab": {"a": 0, "b": 299}}})";
+  std::ofstream(folder + "/sentencepiece.model") << "\x0a\x0c";
+  const auto issues = [&](const std::string& tokenizer, const std::string& vocab_size) {
+    return Described(
+        LoadWithSets(BaseSpec(), {"data.source=text", "data.path=/x", "data.tokenizer=" + tokenizer,
+                                  "model.vocabSize=" + vocab_size})
+            .issues);
+  };
+  for (const std::string& path : {folder, folder + "/tokenizer.json"}) {
+    EXPECT_THAT(issues(path, "301"), IsEmpty());
+    EXPECT_THAT(issues(path, "300"),
+                ElementsAre("spec.model.vocabSize = 300: the tokenizer has ids up to 300; allowed: "
+                            "at least 301; did you mean 301?"));
+  }
+  // What only fsdp-tokenize can read is held against the model before training.
+  EXPECT_THAT(issues(folder + "/sentencepiece.model", "16"), IsEmpty());
+  EXPECT_THAT(issues("bytes", "256"), IsEmpty());
+  EXPECT_THAT(issues("bytes", "255"), ElementsAre(HasSubstr("at least 256")));
+  EXPECT_THAT(issues("/nowhere/tokenizer.json", "16"),
+              ElementsAre(HasSubstr("cannot be read here")));
+  EXPECT_THAT(issues("tokenizer.json", "16"),
+              ElementsAre(HasSubstr("cannot be read here"), HasSubstr("is relative")));
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ValidateTest, LinesOfJsonMayBeSeparated) {
+  for (const char* path : {"/x.jsonl", "/x.ndjson"}) {
+    EXPECT_THAT(LoadWithSets(BaseSpec(), {"data.source=text", std::string("data.path=") + path,
+                                          "data.documentSeparator=10", "data.textField=body"})
+                    .issues,
+                IsEmpty());
+  }
 }
 
 TEST(ValidateTest, WhatNoMachineHoldsIsRefusedBeforeItIsPlanned) {

@@ -213,6 +213,23 @@ TEST(Retention, KeepsLastEveryAndBest) {
   EXPECT_TRUE(DecideRetention({Entry(1, {}, false)}, {.keep_last = 1}, kOneEpoch).empty());
 }
 
+// By the set that it is told, whatever the validation data says; what was not evaluated on it, or
+// gave no number, is not the best.
+TEST(Retention, TheBestIsByTheSetThatItIsToldBy) {
+  std::vector<CatalogEntry> entries = {Entry(10, 1.0), Entry(20, 2.0), Entry(30, 3.0),
+                                       Entry(40, 4.0), Entry(50, 5.0)};
+  entries[0].manifest->evaluation_losses = {{"code", 3.0}, {"prose", 1.0}};
+  entries[1].manifest->evaluation_losses = {{"code", 2.0}, {"prose", 2.0}};
+  entries[2].manifest->evaluation_losses = {{"code", std::nullopt}, {"prose", 0.5}};
+  const auto removed = [&](const std::string& set) {
+    return DecideRetention(entries, {.keep_last = 1, .keep_best = true, .best_by = set}, kOneEpoch);
+  };
+  EXPECT_THAT(removed(""), testing::ElementsAre("s20", "s30", "s40"));
+  EXPECT_THAT(removed("code"), testing::ElementsAre("s10", "s30", "s40"));
+  EXPECT_THAT(removed("prose"), testing::ElementsAre("s10", "s20", "s40"));
+  EXPECT_THAT(removed("other"), testing::ElementsAre("s10", "s20", "s30", "s40"));
+}
+
 // The coordinator gave step 40 up, for a damaged shard, and epoch 2 resumed from 20. Its manifest
 // is sound, but it is not the newest: what the coordinator knows must not go for it.
 TEST(Retention, WhatWasGivenUpPushesNothingOut) {
@@ -268,6 +285,7 @@ TEST(Manifests, BrokenOnesAreRefusedWithTheKey) {
       R"({"format":"fsdp.checkpoint","version":1,"job":"j","epoch":1,"step":2,"position":3,)"
       R"("tokens":4,"world_size":1,"seed":"0x0000000000000000","model_hash":"0x0000000000000000",)"
       R"("data_fingerprint":"0x0000000000000000","created":"","train_loss":1.5,"validation_loss":null,)"
+      R"("evaluation_losses":{"code":2.5,"prose":null},)"
       R"("numerics":{"consecutive_skips":0,"rollbacks":1,"num_updates":2,"loss":{"mean":1.5,"variance":0.5},)"
       R"("grad_norm":{"mean":1,"variance":0}},)"
       R"("files":[{"name":"f","size_bytes":1,"crc32c":"0x00000000"}],)"
@@ -298,6 +316,8 @@ TEST(Manifests, BrokenOnesAreRefusedWithTheKey) {
       {R"("rows":[0,2])", R"("rows":[0,2,3])"},
       {R"("rows":[0,2])", R"("rows":[2,0])"},
       {R"("validation_loss":null)", R"("validation_loss":"low")"},
+      {R"("code":2.5)", R"("code":"low")"},
+      {R"({"code":2.5,"prose":null})", "[2.5]"},
       {R"("files":[)", R"("files":[1,)"},
       {R"("rollbacks":1)", R"("rollbacks":-1)"},
       {R"("rollbacks":1,)", ""},

@@ -7,12 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "tests/fakes/crashing_blob_store.h"
+#include "tests/fakes/watched_blob_store.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/weight_export.h"
 
@@ -86,7 +88,8 @@ class WeightReaderTest : public testing::Test {
   }
 
   // The rows of one of `world` ranks, read back; the first error.
-  absl::StatusOr<std::map<std::string, Values>> Load(int rank = 0, int world = 1) {
+  absl::StatusOr<std::map<std::string, Values>> Load(int rank = 0, int world = 1,
+                                                     BlobStore* store = nullptr) {
     std::map<std::string, Values> memory;
     std::vector<ShardTensor> tensors;
     for (const auto& [name, shape] : kShapes) {
@@ -101,7 +104,8 @@ class WeightReaderTest : public testing::Test {
       tensor.master = {values.data(), DType::kF32, static_cast<std::int64_t>(values.size())};
       tensors.push_back(tensor);
     }
-    const absl::Status status = LoadWeights(store_, "/w", tensors, *device_);
+    const absl::Status status =
+        LoadWeights(store == nullptr ? store_ : *store, "/w", tensors, *device_);
     if (!status.ok()) return status;
     return memory;
   }
@@ -150,6 +154,29 @@ class WeightReaderTest : public testing::Test {
 TEST_F(WeightReaderTest, EveryRankReadsItsRows) {
   Write(OneFile());
   ExpectLoads();
+}
+
+// Streamed: of the tensors' bytes each rank reads those of its rows alone, and no byte is read by
+// two.
+TEST_F(WeightReaderTest, NoRankReadsTheRowsOfAnother) {
+  Write(OneFile());
+  const auto& file = *store_.Bytes("/w/model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  for (const int world : {1, 2, 3, 4, 8}) {
+    std::vector<int> times(file.size(), 0);
+    for (int rank = 0; rank < world; ++rank) {
+      WatchedBlobStore watched(
+          store_, [&](const std::string& path, std::uint64_t offset, std::span<std::byte> bytes) {
+            ASSERT_EQ(path, "/w/model.safetensors");
+            for (std::size_t i = 0; i < bytes.size(); ++i) ++times[offset + i];
+          });
+      ASSERT_TRUE(Load(rank, world, &watched).ok());
+    }
+    const std::vector<int> of_tensors(times.begin() + static_cast<std::ptrdiff_t>(8 + header),
+                                      times.end());
+    EXPECT_THAT(of_tensors, testing::Each(1)) << world;
+  }
 }
 
 TEST_F(WeightReaderTest, AnIndexSaysWhichFilesCount) {
@@ -253,6 +280,20 @@ TEST_F(WeightReaderTest, ExportsComeBack) {
                           "model.safetensors.index.json"));
   EXPECT_EQ(Exported("/shards/model-00002-of-00002.safetensors", "model.norm.weight").value(),
             ValuesOf("model.norm.weight"));
+}
+
+// Strict outwards too: what is not finite or not there does not leave.
+TEST_F(WeightReaderTest, BadTensorsAreNotExported) {
+  Files files = OneFile();
+  files["model.safetensors"]["model.norm.weight"][2] = std::nanf("");
+  Write(files);
+  EXPECT_THAT(std::string(Export("F32", 1 << 20, "/nan").message()),
+              AllOf(HasSubstr("\"model.norm.weight\" has"), HasSubstr("in row 2")));
+  files["model.safetensors"].erase("model.norm.weight");
+  files["model.safetensors"]["model.other"] = {1};
+  Write(files);
+  EXPECT_THAT(std::string(Export("F32", 1 << 20, "/missing").message()),
+              AllOf(HasSubstr("missing model.norm.weight"), HasSubstr("extra model.other")));
 }
 
 TEST_F(WeightReaderTest, NarrowExportsRoundToNearestEven) {

@@ -58,52 +58,52 @@ class CheckpointFilesTest : public testing::Test {
 };
 
 TEST_F(CheckpointFilesTest, APieceComesWithItsChecksumAndTheFilesSize) {
-  const v1::FilePiece piece = ReadPiece(Request(kShard, 3, 4));
+  const v1::FilePiece piece = ReadPiece(Request(kShard, 3, 4), "");
   ASSERT_EQ(CodeOf(piece), absl::StatusCode::kOk) << piece.message();
   EXPECT_EQ(piece.request(), 7);
   EXPECT_EQ(piece.data(), "3456");
   EXPECT_EQ(piece.crc32c(), Crc32c(std::as_bytes(std::span(piece.data()))));
   EXPECT_EQ(piece.size_bytes(), 10);
-  EXPECT_EQ(ReadPiece(Request(kShard)).data(), "0123456789");
-  EXPECT_EQ(ReadPiece(Request(kShard, 10)).data(), "");
-  EXPECT_EQ(CodeOf(ReadPiece(Request(kShard, 11))), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CodeOf(ReadPiece(Request(kShard, -1))), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CodeOf(ReadPiece(Request("manifest.json"))), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadPiece(Request(kShard), "").data(), "0123456789");
+  EXPECT_EQ(ReadPiece(Request(kShard, 10), "").data(), "");
+  EXPECT_EQ(CodeOf(ReadPiece(Request(kShard, 11), "")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(ReadPiece(Request(kShard, -1), "")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CodeOf(ReadPiece(Request("manifest.json"), "")), absl::StatusCode::kNotFound);
 }
 
 TEST_F(CheckpointFilesTest, NothingOutsideAStepsFolderIsRead) {
   for (const char* file :
        {"", ".", "..", "../secret", "../../secret", "/etc/passwd", "secret", "rank-0/../../secret",
         "rank-.safetensors", "rank-1.safetensors/x", "manifest.json.tmp.1"}) {
-    EXPECT_EQ(CodeOf(ReadPiece(Request(file))), absl::StatusCode::kInvalidArgument) << file;
+    EXPECT_EQ(CodeOf(ReadPiece(Request(file), "")), absl::StatusCode::kInvalidArgument) << file;
   }
   for (const char* folder : {"", ".", "..", "step-5", "../step-00000005.e00001", "step-5.e1/..",
                              "/tmp", "step-00000005.e00001/"}) {
     v1::ReadFilePiece request = Request(kShard);
     request.set_folder(folder);
-    EXPECT_EQ(CodeOf(ReadPiece(request)), absl::StatusCode::kInvalidArgument) << folder;
+    EXPECT_EQ(CodeOf(ReadPiece(request, "")), absl::StatusCode::kInvalidArgument) << folder;
   }
   for (const std::string& directory :
        {std::string(), std::string("relative"), root() + "/..", root() + "/../x"}) {
     v1::ReadFilePiece request = Request(kShard);
     request.set_directory(directory);
-    EXPECT_EQ(CodeOf(ReadPiece(request)), absl::StatusCode::kInvalidArgument) << directory;
+    EXPECT_EQ(CodeOf(ReadPiece(request, "")), absl::StatusCode::kInvalidArgument) << directory;
   }
 }
 
 TEST_F(CheckpointFilesTest, LinksAndDevicesAreNotFollowed) {
   fs::create_symlink(root() + "/secret", Path("rank-00001.safetensors"));
-  EXPECT_NE(CodeOf(ReadPiece(Request("rank-00001.safetensors"))), absl::StatusCode::kOk);
+  EXPECT_NE(CodeOf(ReadPiece(Request("rank-00001.safetensors"), "")), absl::StatusCode::kOk);
   fs::create_directories(directory_.path() + "/elsewhere");
   Write(directory_.path() + "/elsewhere/" + kShard, "outside");
   fs::create_directory_symlink(directory_.path() + "/elsewhere", root() + "/step-00000006.e00001");
   v1::ReadFilePiece request = Request(kShard);
   request.set_folder("step-00000006.e00001");
-  EXPECT_NE(CodeOf(ReadPiece(request)), absl::StatusCode::kOk);
+  EXPECT_NE(CodeOf(ReadPiece(request, "")), absl::StatusCode::kOk);
   ASSERT_EQ(::mkfifo(Path("rank-00002.safetensors").c_str(), 0600), 0);
-  EXPECT_NE(CodeOf(ReadPiece(Request("rank-00002.safetensors"))), absl::StatusCode::kOk);
+  EXPECT_NE(CodeOf(ReadPiece(Request("rank-00002.safetensors"), "")), absl::StatusCode::kOk);
   fs::create_directory(Path("rank-00003.safetensors"));
-  EXPECT_NE(CodeOf(ReadPiece(Request("rank-00003.safetensors"))), absl::StatusCode::kOk);
+  EXPECT_NE(CodeOf(ReadPiece(Request("rank-00003.safetensors"), "")), absl::StatusCode::kOk);
 }
 
 TEST_F(CheckpointFilesTest, ReadsOnAThreadAndRefusesTooMany) {
@@ -113,7 +113,7 @@ TEST_F(CheckpointFilesTest, ReadsOnAThreadAndRefusesTooMany) {
   std::mutex mutex;
   std::vector<absl::StatusCode> codes;
   {
-    CheckpointFiles files([&](const v1::FilePiece& piece) {
+    CheckpointFiles files("/nowhere", {}, [&](const v1::FilePiece& piece) {
       const bool refused = CodeOf(piece) == absl::StatusCode::kResourceExhausted;
       bool is_first = false;
       {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -41,9 +42,20 @@ class BusyNvml : public Nvml {
     if (!names_processes_) return absl::InternalError("Not Supported");
     return std::vector<Process>{{.pid = 77, .used_bytes = std::int64_t{2} << 30}};
   }
+  absl::StatusOr<DeviceReading> ReadHealth(int index) const override {
+    DeviceReading reading;
+    reading.power_watts = 600 + index;
+    reading.throttle_reasons = 0x4;
+    // The first look is over, and what it told is there.
+    if (++num_looks_ == 2) looked_.set_value();
+    return reading;
+  }
+  std::future<void> Looked() { return looked_.get_future(); }
 
  private:
   const bool names_processes_;
+  mutable int num_looks_ = 0;
+  mutable std::promise<void> looked_;
 };
 
 TEST_F(DaemonTest, TheHelloSaysWhoItIs) {
@@ -77,6 +89,22 @@ TEST_F(DaemonTest, ADeviceThatOthersUseIsUnplaceableUnlessShared) {
   StartCoordinator({});
   options_.share_device = true;
   EXPECT_EQ(greet().unplaceable_reason(), "");
+}
+
+TEST_F(DaemonTest, TheHealthOfItsDeviceIsInItsSnapshot) {
+  auto nvml = std::make_unique<BusyNvml>();
+  options_.device = nvml->Describe(0).value();
+  options_.health_poll = absl::Milliseconds(1);
+  std::future<void> looked = nvml->Looked();
+  daemon_ = Daemon::Create(options_, std::move(nvml)).value();
+  EXPECT_FALSE(daemon_->Snapshot().health().has_power_watts());
+  thread_ = std::thread([this] { status_ = daemon_->Run(); });
+  looked.wait();
+  const DeviceHealth health = daemon_->Snapshot().health();
+  EXPECT_EQ(health.power_watts(), 600);
+  EXPECT_EQ(health.throttled_seconds().count("power"), 1U);
+  EXPECT_FALSE(health.has_temperature_celsius());
+  StopDaemon();
 }
 
 TEST_F(DaemonTest, AStoppedTrainerIsDiagnosed) {
@@ -307,11 +335,26 @@ TEST(TrainerEnvironmentTest, OnlyAllowedNamesGoThrough) {
   v1::DeviceInfo device;
   device.set_type(v1::DEVICE_TYPE_CUDA);
   device.set_uuid("GPU-1234");
-  EXPECT_THAT(TrainerEnvironment(ours.data(), job, device),
+  EXPECT_THAT(TrainerEnvironment(ours.data(), job, device, JobNetwork{}),
               ::testing::ElementsAre(::testing::Pair("CUDA_VISIBLE_DEVICES", "GPU-1234"),
+                                     ::testing::Pair("GLOO_SOCKET_IFNAME", "lo"),
                                      ::testing::Pair("NCCL_DEBUG", "WARN"),
+                                     ::testing::Pair("NCCL_SOCKET_FAMILY", "AF_INET"),
+                                     ::testing::Pair("NCCL_SOCKET_IFNAME", "=lo"),
                                      ::testing::Pair("OMP_NUM_THREADS", "2"),
                                      ::testing::Pair("PATH", "/bin")));
+}
+
+TEST(TrainerEnvironmentTest, WhoNamesTheInterfaceThemselvesKeepsIt) {
+  std::string entries[] = {"NCCL_SOCKET_IFNAME=ib0"};
+  char* ours[] = {entries[0].data(), nullptr};
+  v1::TrainingJob job;
+  (*job.mutable_spec()->mutable_env())["NCCL_SOCKET_FAMILY"] = "AF_INET";
+  const auto environment =
+      TrainerEnvironment(ours, job, v1::DeviceInfo(), JobNetwork{"eth1", "fd00::4", false});
+  EXPECT_EQ(environment.at("NCCL_SOCKET_IFNAME"), "ib0");
+  EXPECT_EQ(environment.at("NCCL_SOCKET_FAMILY"), "AF_INET");
+  EXPECT_EQ(environment.at("GLOO_SOCKET_IFNAME"), "eth1");
 }
 
 TEST(BackoffTest, GrowsToTheMaximumWithJitterAndStartsAgain) {

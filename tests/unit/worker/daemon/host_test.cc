@@ -268,13 +268,13 @@ TEST_F(HostTest, BadFlagsAreNamedWithTheRemedy) {
   const std::string worker = FSDP_BINARY_DIR "/fsdp-worker --state-dir=" + dir_.path() + " ";
   const std::pair<const char*, const char*> cases[] = {
       {"--devices=gpu", "--devices=gpu: use all, cpu"},
-      {"--coordinator=nowhere", "--coordinator=nowhere: use HOST:PORT"},
+      {"--coordinator=nowhere", "--coordinator=nowhere: want HOST:PORT"},
       {"--metrics-listen=1:2:x", "--metrics-listen=1:2:x: want HOST:PORT"},
       {"--devices=cpu --metrics-listen=0.0.0.0:0",
        "--metrics-listen=0.0.0.0:0 is reachable from other machines and nothing is encrypted: bind "
-       "to 127.0.0.1, or add --insecure"},
+       "to 127.0.0.1, give it a certificate"},
       {"--devices=cpu:2 --metrics-listen=[::]:0", "add --insecure"},
-      {"--devices=cpu --tls-key=/etc/key.pem", "TLS is not in this release"},
+      {"--devices=cpu --tls-key=/etc/key.pem", "add --tls-certificate"},
       {"--devices=cpu --cpu-threads=-1", "--cpu-threads=-1: use 0 to 4096"},
       {"--devices=cpu --name=a/b", "worker name 'a/b'"},
       {"--devices=cpu --state-dir=", "--state-dir=: is required"},

@@ -1,5 +1,6 @@
 #include "worker/daemon/rank_metrics.h"
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -184,6 +185,121 @@ TEST(MetricsServerTest, BadAddressesAreErrors) {
   const absl::Status taken = MetricsServer::Start(first->address(), none).status();
   EXPECT_TRUE(absl::IsUnavailable(taken));
   EXPECT_THAT(std::string(taken.message()), HasSubstr(first->address()));
+}
+
+TEST_F(RankMetricsTest, CollectivesAndTheProfilersCountsAddUpOverTrainers) {
+  v1::StepReport report = Step(1, 3);
+  v1::CollectiveTotals& totals = *report.add_collectives();
+  totals.set_operation("all_gather");
+  totals.set_count(5);
+  totals.set_bytes(500);
+  totals.set_seconds(0.25);
+  v1::ProfilerHealth& profiler = *report.mutable_profiler();
+  profiler.set_state("sampling");
+  profiler.set_windows(2);
+  (*profiler.mutable_dropped())["edge"] = 3;
+  (*profiler.mutable_overhead_seconds())["decode"] = 0.5;
+  report.mutable_families(0)->set_savable_seconds(1);
+  report.mutable_metrics()->set_hfu(0.5);
+  metrics_.Begin(Key(0, 1));
+  metrics_.AddStep(Key(0, 1), report);
+  metrics_.End(Key(0, 1));
+  // The next trainer counts from zero.
+  metrics_.Begin(Key(0, 2));
+  metrics_.AddStep(Key(0, 2), report);
+  report.mutable_metrics()->set_step(2);
+  report.mutable_collectives(0)->set_count(6);
+  report.mutable_families(0)->set_savable_seconds(1.75);
+  metrics_.AddStep(Key(0, 2), report);
+  const std::string text = Scrape();
+  const std::string labels = "{job_id=\"a-1\",rank=\"0\"";
+  EXPECT_THAT(text,
+              HasSubstr("fsdp_collectives_total" + labels + ",collective=\"all_gather\"} 11\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_collective_bytes_total" + labels +
+                              ",collective=\"all_gather\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_collective_seconds_total" + labels +
+                              ",collective=\"all_gather\"} 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_profiler_state" + labels + ",state=\"sampling\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_profiler_windows_total" + labels + "} 4\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_profiler_dropped_total" + labels + ",reason=\"edge\"} 6\n"));
+  EXPECT_THAT(text,
+              HasSubstr("fsdp_profiler_overhead_seconds_total" + labels + ",kind=\"decode\"} 1\n"));
+  // Of the last step, not a total.
+  EXPECT_THAT(text, HasSubstr("fsdp_kernel_savable_seconds" + labels +
+                              ",kernel_family=\"matmul\"} 0.75\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_hfu_ratio" + labels + "} 0.5\n"));
+}
+
+// A job of eight GPUs with everything that a rank can tell: its series stay within their budget,
+// and all of them go when it is over.
+TEST_F(RankMetricsTest, EightRanksStayBelowTwoThousandSeriesAndLeaveNone) {
+  const std::vector<std::string> families = {
+      "embedding", "norm",          "matmul.qkv",    "matmul.attn_out", "matmul.mlp", "matmul.head",
+      "rope",      "attention.fwd", "attention.bwd", "activation",      "loss",       "optimizer",
+      "reduce",    "copy",          "gather",        "scatter"};
+  v1::DeviceCeilings ceilings;
+  ceilings.set_fp32_flops_per_second(1);
+  ceilings.set_bf16_flops_per_second(1);
+  ceilings.set_fp8_flops_per_second(1);
+  ceilings.set_copy_bytes_per_second(1);
+  ceilings.set_collective_bytes_per_second(1);
+  for (int rank = 0; rank < 8; ++rank) {
+    const v1::EpochKey key = Key(rank, 1, "jobs/a-" + std::to_string(rank));
+    metrics_.Begin(key);
+    metrics_.SetState(key, v1::RANK_STATE_RUNNING);
+    metrics_.SetCeilings(key, ceilings);
+    for (int step = 1; step <= 3; ++step) {
+      v1::StepReport report = Step(step, step);
+      report.clear_families();
+      report.clear_memory();
+      v1::StepMetrics& metrics = *report.mutable_metrics();
+      metrics.set_mfu(0.5);
+      metrics.set_hfu(0.5);
+      metrics.set_validation_loss(1);
+      for (const char* set : {"code", "web"}) metrics.add_evaluations()->set_name(set);
+      for (const std::string& name : families) {
+        v1::FamilyVerdict& family = *report.add_families();
+        family.set_family(name);
+        // The first is analytic; then counters say it, and change their mind once.
+        family.set_source(step == 1 ? v1::METRIC_SOURCE_ANALYTIC : v1::METRIC_SOURCE_PM_SAMPLING);
+        family.set_bound(step == 3 ? v1::BOUND_BALANCED : v1::BOUND_MEMORY);
+        family.set_seconds(step);
+      }
+      for (const char* kind :
+           {"weights", "gradients", "optimizer", "activations", "buffers", "snapshot", "context"}) {
+        report.add_memory()->set_kind(kind);
+      }
+      for (const char* operation :
+           {"all_gather", "reduce_scatter", "all_reduce", "broadcast", "barrier"}) {
+        report.add_collectives()->set_operation(operation);
+      }
+      v1::ProfilerHealth& profiler = *report.mutable_profiler();
+      profiler.set_state("sampling");
+      for (const char* reason : {"overflow", "edge", "span_limit", "late"}) {
+        (*profiler.mutable_dropped())[reason] = 1;
+      }
+      for (const char* kind : {"enable", "decode", "evaluate", "write"}) {
+        (*profiler.mutable_overhead_seconds())[kind] = 1;
+      }
+      metrics_.AddStep(key, report);
+    }
+  }
+  const auto series = [&] {
+    int count = 0;
+    std::istringstream lines(Scrape());
+    for (std::string line; std::getline(lines, line);) {
+      count += line.find("job_id=") != std::string::npos && line[0] != '#' ? 1 : 0;
+    }
+    return count;
+  };
+  // The coordinator has two more of each rank and a handful of the job.
+  EXPECT_GT(series(), 1000);
+  EXPECT_LE(series() + 8 * 2 + 6, 2000);
+  for (int rank = 0; rank < 8; ++rank) {
+    metrics_.End(Key(rank, 1, "jobs/a-" + std::to_string(rank)));
+  }
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_EQ(series(), 0);
 }
 
 }  // namespace

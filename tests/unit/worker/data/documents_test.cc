@@ -114,10 +114,82 @@ TEST_F(DocumentsTest, SourcesOfAMixtureAreMaskedEachInItsWay) {
             (std::multiset<std::int32_t>{2, 3, -100, 5, 6, 7, 0, -100, 22}));
 }
 
+TEST_F(DocumentsTest, EachTokenIsToldWhereItsDocumentBegins) {
+  Write("t/1", "abc");
+  Write("t/2", "");
+  Write("t/3", "d");
+  Write("t/4", "efghijkl");
+  DataOptions options = Options(SourceKind::kText, directory_ + "/t");
+  options.mask_document_ends = false;
+  options.reset_attention = true;
+  options.sequence_length = 5;
+  options.validation_fraction = 0.5;
+  const auto data = OpenData(options);
+  ASSERT_TRUE(data.ok()) << data.status();
+  std::vector<std::int32_t> tokens(5);
+  std::vector<std::int32_t> targets(5);
+  std::vector<std::int32_t> begins(5, -1);
+  ASSERT_TRUE(data->train->Read(0, tokens, targets, begins).ok());
+  EXPECT_THAT(begins, ElementsAre(0, 0, 0, 3, 4));
+  // Without the mask every token has a target.
+  EXPECT_THAT(targets, ElementsAre('b', 'c', 'd', 'e', 'f'));
+  // The split begins inside the last document.
+  ASSERT_TRUE(data->validation->Read(0, tokens, targets, begins).ok());
+  EXPECT_THAT(tokens, ElementsAre('g', 'h', 'i', 'j', 'k'));
+  EXPECT_THAT(begins, ElementsAre(0, 0, 0, 0, 0));
+  EXPECT_EQ(data->train->Read(0, tokens, targets, std::span(begins).first(4)).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(DocumentsTest, BeginsAreThoseOfEachSequence) {
+  WritePair("a");
+  DataOptions options = Options(SourceKind::kTokens, directory_ + "/a");
+  options.reset_attention = true;
+  std::vector<std::int32_t> tokens(9);
+  std::vector<std::int32_t> targets(9);
+  std::vector<std::int32_t> begins(9, -1);
+  const auto pair = OpenData(options);
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  ASSERT_TRUE(pair->train->Read(0, tokens, targets, begins).ok());
+  EXPECT_THAT(tokens, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(begins, ElementsAre(0, 0, 0, 0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(targets, ElementsAre(2, 3, -100, 5, 6, 7, -100, 9, 10));
+
+  // In a mixture they come from where the sequence does.
+  options.document_separator = 0;
+  const std::string raw = Write("raw", Bytes(std::vector<std::uint16_t>{20, 0, 21, 22}));
+  options.path = "";
+  options.mixture = {{"", directory_ + "/a", 2}, {"", raw, 1}};
+  const auto mixed = OpenData(options);
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  ASSERT_TRUE(mixed->train->Read(0, tokens, targets, begins).ok());
+  std::set<std::vector<std::int32_t>> sequences;
+  for (std::size_t at = 0; at < 9; at += 3) {
+    sequences.insert({tokens[at], begins[at], begins[at + 1], begins[at + 2]});
+  }
+  EXPECT_EQ(sequences,
+            (std::set<std::vector<std::int32_t>>{{1, 0, 0, 0}, {4, 0, 0, 0}, {20, 0, 0, 2}}));
+}
+
+TEST_F(DocumentsTest, WhereDocumentsAreNotKnownASequenceIsOne) {
+  DataOptions options = Options(SourceKind::kSynthetic, "");
+  options.mask_document_ends = false;
+  std::vector<std::int32_t> tokens(3);
+  std::vector<std::int32_t> targets(3);
+  std::vector<std::int32_t> begins(3, -1);
+  ASSERT_TRUE(OpenData(options).value().train->Read(0, tokens, targets, begins).ok());
+  EXPECT_THAT(begins, ElementsAre(0, 0, 0));
+}
+
 TEST_F(DocumentsTest, DocumentsThatNothingTellsAreRefused) {
   const std::string raw = Write("raw.bin", Bytes(std::vector<std::uint16_t>{1, 2, 3, 4}));
   DataOptions options = Options(SourceKind::kTokens, raw);
-  ExpectError(options, "data.path: " + raw + ": nothing tells where its documents begin");
+  ExpectError(options, "data.path: " + raw +
+                           ": nothing tells where its documents begin, which "
+                           "data.maskDocumentEnds needs");
+  options.reset_attention = true;
+  options.mask_document_ends = false;
+  ExpectError(options, "which data.resetAttention needs: give data.documentSeparator");
   options.document_separator = 9;
   ExpectError(options, "data.path: " + raw + ": data.documentSeparator 9 is nowhere in it");
 }
@@ -130,9 +202,13 @@ TEST_F(DocumentsTest, TheFingerprintSeesTheMask) {
     options.document_separator = separator;
     seen.insert(OpenData(options).value().train->identity().fingerprint);
   }
+  options.reset_attention = true;
+  seen.insert(OpenData(options).value().train->identity().fingerprint);
   options.mask_document_ends = false;
   seen.insert(OpenData(options).value().train->identity().fingerprint);
-  EXPECT_EQ(seen.size(), 3U);
+  options.reset_attention = false;
+  seen.insert(OpenData(options).value().train->identity().fingerprint);
+  EXPECT_EQ(seen.size(), 5U);
 }
 
 }  // namespace

@@ -87,24 +87,29 @@ TEST_F(CpuGradientsTest, MatMulWithBias) {
 
 TEST_F(CpuGradientsTest, EmbeddingWithPositions) {
   const std::vector<std::int32_t> tokens = {2, 0, 2, 1, 2, 0};
-  const Values table = Random(4 * 3);
-  const Values positions = Random(3 * 3);
-  const Values g = Random(6 * 3);
-  const auto forward = [&](const Values& t, const Values& p) {
+  const std::vector<std::int32_t> in_order;
+  const std::vector<std::int32_t> reset = {0, 0, 1, 0, 1, 2};
+  for (const std::vector<std::int32_t>& ids : {in_order, reset}) {
+    const Values table = Random(4 * 3);
+    const Values positions = Random(3 * 3);
+    const Values g = Random(6 * 3);
+    const auto forward = [&](const Values& t, const Values& p) {
+      Env env = NewEnv();
+      const Matrix out = env.Out(6, 3);
+      FSDP_EXPECT_OK(env.ops().EmbeddingForward(env.stream(), env.Ids(tokens), env.In(t, 4, 3),
+                                                env.In(p, 3, 3), 3, env.Ids(ids), out));
+      return Dot(g, env.Get(out));
+    };
     Env env = NewEnv();
-    const Matrix out = env.Out(6, 3);
-    FSDP_EXPECT_OK(env.ops().EmbeddingForward(env.stream(), env.Ids(tokens), env.In(t, 4, 3),
-                                              env.In(p, 3, 3), 3, out));
-    return Dot(g, env.Get(out));
-  };
-  Env env = NewEnv();
-  const Matrix d_table = env.Out(4, 3);
-  const Matrix d_positions = env.Out(3, 3);
-  FSDP_ASSERT_OK(env.ops().EmbeddingBackward(env.stream(), env.Ids(tokens), env.In(g, 6, 3), 3,
-                                             d_table, d_positions, false));
-  Check("d_table", table, env.Get(d_table), [&](const Values& v) { return forward(v, positions); });
-  Check("d_positions", positions, env.Get(d_positions),
-        [&](const Values& v) { return forward(table, v); });
+    const Matrix d_table = env.Out(4, 3);
+    const Matrix d_positions = env.Out(3, 3);
+    FSDP_ASSERT_OK(env.ops().EmbeddingBackward(env.stream(), env.Ids(tokens), env.In(g, 6, 3), 3,
+                                               env.Ids(ids), d_table, d_positions, false));
+    Check("d_table", table, env.Get(d_table),
+          [&](const Values& v) { return forward(v, positions); });
+    Check("d_positions", positions, env.Get(d_positions),
+          [&](const Values& v) { return forward(table, v); });
+  }
 }
 
 class CpuNormGradientsTest : public CpuGradientsTest, public ::testing::WithParamInterface<bool> {};
@@ -177,9 +182,20 @@ TEST_F(CpuGradientsTest, Rope) {
 }
 
 TEST_F(CpuGradientsTest, Attention) {
-  for (const bool causal : {true, false}) {
-    const AttentionShape shape = {
-        .batch = 2, .seq = 5, .num_heads = 4, .num_kv_heads = 2, .head_dim = 3, .causal = causal};
+  struct Mask {
+    const char* d_qkv;
+    bool causal;
+    std::vector<std::int32_t> begins;
+  };
+  for (const Mask& mask : {Mask{"causal d_qkv", true, {}}, Mask{"full d_qkv", false, {}},
+                           Mask{"d_qkv of documents", true, {0, 0, 2, 2, 4, 0, 1, 1, 1, 1}}}) {
+    const AttentionShape shape = {.batch = 2,
+                                  .seq = 5,
+                                  .num_heads = 4,
+                                  .num_kv_heads = 2,
+                                  .head_dim = 3,
+                                  .causal = mask.causal,
+                                  .documents = !mask.begins.empty()};
     const Values x = Random(10 * 24);
     const Values g = Random(10 * 12);
     Ops& ops = device_->ops();
@@ -188,8 +204,8 @@ TEST_F(CpuGradientsTest, Attention) {
       const Matrix out = env.Out(10, 12);
       const Vector lse = env.OutVec(DType::kF64, 2 * 4 * 5);
       const auto scratch = env.Scratch(ops.AttentionScratchBytes(shape, DType::kF64, false));
-      FSDP_EXPECT_OK(
-          ops.AttentionForward(env.stream(), env.In(values, 10, 24), shape, out, lse, scratch));
+      FSDP_EXPECT_OK(ops.AttentionForward(env.stream(), env.In(values, 10, 24), shape,
+                                          env.Ids(mask.begins), out, lse, scratch));
       *out_values = env.Get(out);
       *lse_values = env.Get(lse);
       return Dot(g, *out_values);
@@ -199,12 +215,13 @@ TEST_F(CpuGradientsTest, Attention) {
     forward(x, &out, &lse);
     Env env = NewEnv();
     const Matrix dx = env.Out(10, 24);
-    FSDP_ASSERT_OK(ops.AttentionBackward(
-        env.stream(), env.In(g, 10, 12), env.In(x, 10, 24), env.In(out, 10, 12), env.Vec(lse),
-        shape, dx, env.Scratch(ops.AttentionScratchBytes(shape, DType::kF64, true))));
+    FSDP_ASSERT_OK(
+        ops.AttentionBackward(env.stream(), env.In(g, 10, 12), env.In(x, 10, 24),
+                              env.In(out, 10, 12), env.Vec(lse), shape, env.Ids(mask.begins), dx,
+                              env.Scratch(ops.AttentionScratchBytes(shape, DType::kF64, true))));
     Values out_there;
     Values lse_there;
-    Check(causal ? "causal d_qkv" : "full d_qkv", x, env.Get(dx),
+    Check(mask.d_qkv, x, env.Get(dx),
           [&](const Values& v) { return forward(v, &out_there, &lse_there); });
   }
 }

@@ -172,7 +172,7 @@ TEST_F(CpuDeviceStreamsTest, IdsOutOfRangeAreAnErrorOfTheStream) {
   float out[2 * 2] = {};
   const std::vector<std::int32_t> tokens = {1, 3};
   const absl::Status status = device_->ops().EmbeddingForward(
-      device_->compute(), tokens, Matrix::Packed(table, DType::kF32, 3, 2), {}, 2,
+      device_->compute(), tokens, Matrix::Packed(table, DType::kF32, 3, 2), {}, 2, {},
       Matrix::Packed(out, DType::kF32, 2, 2));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("tokens[1] is 3"));

@@ -143,19 +143,20 @@ TEST(Judge, FollowsTheThresholds) {
 TEST(AppendVerdicts, LargestTimeFirstAndOnlyWhatRan) {
   FamilyRecorder recorder(/*time_launches=*/false);
   recorder.Add(KernelFamily::kNorm, 1, 0, 1);
-  recorder.Add(KernelFamily::kAttention, 3, 1, 1);
+  recorder.Add(KernelFamily::kAttentionForward, 3, 1, 1);
   google::protobuf::RepeatedPtrField<v1::FamilyVerdict> verdicts;
-  AppendVerdicts(recorder.totals(), {1, 1}, {}, &verdicts);
+  AppendVerdicts(recorder.totals(), {1, 1}, {}, {}, &verdicts);
   ASSERT_EQ(verdicts.size(), 2);
-  EXPECT_EQ(verdicts[0].family(), "attention");
+  EXPECT_EQ(verdicts[0].family(), "attention.fwd");
   EXPECT_EQ(verdicts[1].source(), v1::METRIC_SOURCE_ANALYTIC);
 }
 
 TEST(Launch, CountsAndTimes) {
   FamilyRecorder recorder(/*time_launches=*/true);
-  EXPECT_TRUE(Launch(recorder, KernelFamily::kRope, 5, 7, [] { return absl::OkStatus(); }).ok());
-  const absl::Status failed =
-      Launch(recorder, KernelFamily::kRope, 1, 1, [] { return absl::InternalError("x"); });
+  EXPECT_TRUE(
+      Launch(recorder, {KernelFamily::kRope, "rope", 5, 7}, [] { return absl::OkStatus(); }).ok());
+  const absl::Status failed = Launch(recorder, {KernelFamily::kRope, "rope", 1, 1},
+                                     [] { return absl::InternalError("x"); });
   EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
   const FamilyTotals& totals = recorder.totals()[static_cast<std::size_t>(KernelFamily::kRope)];
   EXPECT_EQ(totals.launches, 2);

@@ -98,8 +98,8 @@ TEST(Plan, WorldOneHasNoUnitBuffers) {
 }
 
 TEST(Plan, BuffersThatLiveTogetherNeverShareMemory) {
-  for (const auto policy :
-       {v1::RECOMPUTE_POLICY_NONE, v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
+  for (const auto policy : {v1::RECOMPUTE_POLICY_KEEP, v1::RECOMPUTE_POLICY_NONE,
+                            v1::RECOMPUTE_POLICY_SELECTIVE, v1::RECOMPUTE_POLICY_FULL}) {
     PlanInput input = Input("gpt2-tiny", 3);
     input.sequence_length = 64;
     input.recompute = policy;
@@ -225,8 +225,38 @@ TEST(Plan, PredictsTheMeasuredStepsWithinTenPercent) {
           << c.preset << " " << c.layers << " " << v1::RecomputePolicy_Name(kPolicies[i]);
     }
     input.recompute = v1::RECOMPUTE_POLICY_AUTO;
-    EXPECT_EQ(Built(input).input.recompute, v1::RECOMPUTE_POLICY_NONE) << c.preset;
+    EXPECT_EQ(Built(input).input.recompute, v1::RECOMPUTE_POLICY_KEEP) << c.preset;
   }
+}
+
+// Outputs are kept in as many blocks as the memory allows, and each takes its bytes.
+TEST(Plan, KeepsOutputsInAsManyBlocksAsFit) {
+  PlanInput input = Input("minillm");
+  input.device = DeviceKind::kCuda;
+  input.sequence_length = 1024;
+  input.recompute = v1::RECOMPUTE_POLICY_NONE;
+  const Plan none = Built(input);
+  input.recompute = v1::RECOMPUTE_POLICY_KEEP;
+  const Plan all = Built(input);
+  EXPECT_EQ(all.num_kept_blocks, input.model.num_layers);
+  EXPECT_EQ(all.num_recomputed_blocks, 0);
+  const std::int64_t block_bytes =
+      none.micro_batch_tokens * (2 * input.model.dim + input.model.mlp_dim) * 2;
+  // A block's own outputs were there before, while it ran.
+  EXPECT_NEAR(static_cast<double>(all.total_bytes - none.total_bytes),
+              static_cast<double>(input.model.num_layers * block_bytes), 1.0 * block_bytes);
+  input.device_memory_bytes = none.total_bytes + 3 * block_bytes;
+  const Plan some = Built(input);
+  EXPECT_GE(some.num_kept_blocks, 3);
+  EXPECT_LE(some.num_kept_blocks, 4);
+  EXPECT_EQ(some.blocks.back().keep, KeepPolicy::kAll);
+  EXPECT_LE(some.total_bytes, input.device_memory_bytes);
+  EXPECT_EQ(ToProto(some).kept_blocks(), some.num_kept_blocks);
+  input.recompute = v1::RECOMPUTE_POLICY_AUTO;
+  EXPECT_EQ(Built(input).input.recompute, v1::RECOMPUTE_POLICY_KEEP);
+  EXPECT_LT(ToProto(all).predicted_step_seconds(), ToProto(none).predicted_step_seconds());
+  input.device_memory_bytes = none.total_bytes;
+  EXPECT_EQ(Built(input).input.recompute, v1::RECOMPUTE_POLICY_NONE);
 }
 
 TEST(Plan, AutoTakesTheFastestThatFits) {
@@ -253,7 +283,7 @@ TEST(Plan, AutoTakesTheFastestThatFits) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()),
               AllOf(HasSubstr("per rank, the device has 1.0 MiB"), HasSubstr("moments"),
-                    HasSubstr("remedies: more ranks than ")));
+                    HasSubstr("remedies: no number of ranks up to 1024 is enough; ")));
 }
 
 // A row of the table of policies is the plan that a job with this policy gets.
@@ -263,38 +293,18 @@ TEST(PlanToProto, PoliciesAgreeWithThePlan) {
   input.device_memory_bytes = Built(input).total_bytes - 1;
   const v1::Plan plan = ToProto(Built(input));
   EXPECT_EQ(plan.blocks(), input.model.num_layers);
-  ASSERT_EQ(plan.policies_size(), 3);
+  ASSERT_EQ(plan.policies_size(), 4);
+  EXPECT_EQ(plan.policies(0).recompute(), v1::RECOMPUTE_POLICY_KEEP);
   EXPECT_FALSE(plan.policies(0).fits());
-  EXPECT_EQ(plan.policies(0).recomputed_blocks(), 0);
-  const v1::PolicyEstimate& selective = plan.policies(1);
+  EXPECT_FALSE(plan.policies(1).fits());
+  EXPECT_EQ(plan.policies(1).recomputed_blocks(), 0);
+  const v1::PolicyEstimate& selective = plan.policies(2);
   EXPECT_EQ(plan.recompute(), selective.recompute());
   EXPECT_TRUE(selective.fits());
   EXPECT_EQ(plan.total_bytes(), selective.total_bytes());
   EXPECT_EQ(plan.recomputed_blocks(), selective.recomputed_blocks());
   EXPECT_LT(selective.recomputed_blocks(), plan.blocks());
-  EXPECT_EQ(plan.policies(2).recomputed_blocks(), plan.blocks());
-}
-
-// In the words of a spec, and nothing that the job does already.
-TEST(Plan, WhatDoesNotFitIsToldWhatWouldHelp) {
-  PlanInput input = Input("minillm", 4);
-  input.sequence_length = 1024;
-  input.global_batch = 4;
-  input.parameter_dtype = DType::kBf16;
-  input.device_memory_bytes = 1 << 20;
-  const auto remedies = [](const PlanInput& of) {
-    const std::string message(BuildPlan(of).status().message());
-    return message.substr(message.find("remedies: "));
-  };
-  EXPECT_EQ(remedies(input), "remedies: more ranks than 4, spec.data.sequenceLength below 1024");
-  input.global_batch = 16;
-  input.parameter_dtype = DType::kF32;
-  input.recompute = v1::RECOMPUTE_POLICY_NONE;
-  input.reshard_after_forward = false;
-  EXPECT_EQ(remedies(input),
-            "remedies: more ranks than 4, spec.train.microBatch below 4, spec.data.sequenceLength "
-            "below 1024, spec.train.recompute: full, spec.precision.parameters: bf16, "
-            "spec.sharding.reshardAfterForward: true");
+  EXPECT_EQ(plan.policies(3).recomputed_blocks(), plan.blocks());
 }
 
 TEST(Plan, LogitsComeInChunks) {
@@ -349,6 +359,40 @@ TEST(Plan, HashSeesWhatRanksMustShare) {
   other = input;
   other.sequence_length = 64;
   differs(other);
+  other = input;
+  other.reset_attention = true;
+  differs(other);
+}
+
+// Where documents begin takes 4 bytes a token of a micro-batch, however many of them a step has.
+TEST(Plan, DocumentsTakeTheRoomOfAMicroBatch) {
+  PlanInput input = Input("llama-tiny", 2);
+  input.micro_batch = 1;
+  const Plan whole = Built(input);
+  EXPECT_EQ(whole.document_begins, kNoBuffer);
+  input.reset_attention = true;
+  const Plan reset = Built(input);
+  ASSERT_NE(reset.document_begins, kNoBuffer);
+  EXPECT_EQ(reset.buffers[static_cast<std::size_t>(reset.document_begins)].size_bytes, 128 * 4);
+  EXPECT_EQ(reset.total_bytes, whole.total_bytes + 128 * 4);
+  EXPECT_THAT(reset.schedule, Contains("upload document_begins"));
+  // Of learned positions also which they are.
+  input.reset_positions = true;
+  EXPECT_EQ(Built(input).total_bytes, reset.total_bytes);
+  PlanInput learned = Input("gpt2-tiny");
+  learned.sequence_length = 64;
+  learned.reset_attention = true;
+  const std::int64_t begins_only = Built(learned).total_bytes;
+  learned.reset_positions = true;
+  EXPECT_EQ(Built(learned).total_bytes, begins_only + 8 * 64 * 4);
+  EXPECT_THAT(Built(learned).schedule, Contains("upload position_ids"));
+  // On a GPU our own kernels attend, whose backward keeps row sums alone.
+  input.device = DeviceKind::kCuda;
+  const std::int64_t rows = 128 * input.model.num_heads * 4;
+  EXPECT_EQ(Built(input).input.scratch->attention_backward_bytes, rows);
+  input.reset_positions = false;
+  input.reset_attention = false;
+  EXPECT_GT(Built(input).input.scratch->attention_backward_bytes, rows);
 }
 
 TEST(Plan, BadInputIsNamed) {
@@ -365,6 +409,12 @@ TEST(Plan, BadInputIsNamed) {
   input = Input("llama-tiny");
   input.prefetch = 2;
   EXPECT_THAT(message(input), HasSubstr("spec.sharding.prefetch: 2"));
+  input = Input("minillm-tiny");
+  input.reset_attention = true;
+  EXPECT_THAT(message(input), HasSubstr("spec.data.resetAttention: true needs a causal model"));
+  input = Input("llama-tiny");
+  input.reset_positions = true;
+  EXPECT_THAT(message(input), HasSubstr("needs spec.data.resetAttention: true"));
   input = Input("llama-tiny", 0);
   EXPECT_THAT(message(input), HasSubstr("world size: 0"));
   input = Input("llama-tiny");
@@ -440,7 +490,7 @@ TEST(PlanFromJob, TakesTheSpecsFieldsAndDefaults) {
   EXPECT_EQ(proto.world_size(), 4);
   EXPECT_EQ(proto.tokens_per_step(), 1100);
   EXPECT_EQ(proto.total_bytes_by_rank_size(), 4);
-  EXPECT_EQ(proto.policies_size(), 3);
+  EXPECT_EQ(proto.policies_size(), 4);
   EXPECT_EQ(proto.parameter_dtype(), v1::PRECISION_D_TYPE_BF16);
   std::int64_t sum = 0;
   for (const v1::MemoryRow& row : proto.memory()) sum += row.bytes();

@@ -100,6 +100,13 @@ TEST(BenchMain, ExitCodes) {
   EXPECT_EQ(Bench({"--model", "llama-tiny", "--checkpoint-async"}), 2);
 }
 
+// Of overlap-bench, which has devices of its own.
+TEST(BenchMain, OneRankNeedsNoBackend) {
+  const auto options =
+      ParseBenchOptions(std::vector<std::string>{"--model", "llama-tiny"}, LocalBackend{});
+  EXPECT_TRUE(options.ok()) << options.status();
+}
+
 // A default would train something for minutes that nobody asked for.
 TEST(BenchMain, NeedsAModel) {
   const auto options = ParseBenchOptions(std::vector<std::string>{}, CpuBackend());

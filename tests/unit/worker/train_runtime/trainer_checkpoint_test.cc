@@ -1,7 +1,10 @@
 // Ranks and their checkpoints: resume, verdicts on manifests, retention, damage.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -87,6 +90,20 @@ TEST_F(TrainerTest, ResumeAtTheEndGivesTheSameResult) {
   EXPECT_TRUE(second.links[0]->Steps().empty());
 }
 
+TEST_F(TrainerTest, AJobsFolderIsNoCheckpointButNamesItsNewest) {
+  Epoch first(JobWithCheckpoints(4), 2);
+  first.Run();
+  const std::string newest = Newest()->path;
+  v1::TrainingJob job = Job(8);
+  job.mutable_spec()->mutable_checkpoint()->set_resume_from(
+      std::filesystem::path(newest).parent_path().string());
+  Epoch second(job, 2);
+  second.Run();
+  const v1::RankFailure failure = second.links[0]->Failure();
+  EXPECT_EQ(failure.cause(), v1::FAILURE_CAUSE_CHECKPOINT);
+  EXPECT_THAT(failure.message(), HasSubstr("the newest is " + newest + ": name that one"));
+}
+
 // Somebody starts from a checkpoint and forgets to raise the limit: no step, no made-up loss, and
 // the job says why.
 TEST_F(TrainerTest, ACheckpointBeyondTheLimitLeavesNothingToTrain) {
@@ -170,6 +187,57 @@ TEST_F(TrainerTest, OldCheckpointsGo) {
   ASSERT_EQ(entries.size(), 2U);
   EXPECT_EQ(entries[0].step, 5);
   EXPECT_EQ(entries[1].step, 6);
+}
+
+// The manifest and the proposal carry what was evaluated last, and retention goes by the set that
+// bestBy names: on other text than the trained one a loss rises where that on the same falls.
+TEST_F(TrainerTest, TheBestCheckpointBySetStays) {
+  v1::TrainingJob job = JobWithCheckpoints(8);
+  v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+  data.clear_validation_fraction();
+  std::ofstream(directory_ + "/other") << std::string(400, 'x');
+  data.add_evaluation_sets()->set_name("other");
+  data.mutable_evaluation_sets(0)->set_path(directory_ + "/other");
+  data.add_evaluation_sets()->set_name("same");
+  data.mutable_evaluation_sets(1)->set_path(data.path());
+  job.mutable_spec()->mutable_train()->set_evaluate_every_steps(2);
+  v1::CheckpointSpec& checkpoint = *job.mutable_spec()->mutable_checkpoint();
+  checkpoint.set_every_steps(2);
+  checkpoint.set_keep_last(1);
+  checkpoint.set_keep_best(true);
+  for (const std::string set : {"other", "same"}) {
+    SCOPED_TRACE(set);
+    checkpoint.set_best_by(set);
+    Epoch epoch(job, 2);
+    epoch.Run();
+    ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+    // What was told at each step, as the proposals have it.
+    std::map<std::int64_t, double> told;
+    for (const v1::StepReport& step : epoch.links[0]->Steps()) {
+      for (const v1::EvaluationLoss& loss : step.metrics().evaluations()) {
+        if (loss.name() == set) told[step.metrics().step()] = loss.loss();
+      }
+    }
+    ASSERT_EQ(told.size(), 4U);
+    const auto best = std::min_element(
+        told.begin(), told.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    for (const v1::TrainerToDaemon& message : epoch.links[0]->Messages()) {
+      if (!message.has_manifest()) continue;
+      const v1::CheckpointInfo& info = message.manifest().checkpoint();
+      ASSERT_EQ(info.evaluations_size(), 2);
+      EXPECT_EQ(info.evaluations(set == "other" ? 0 : 1).loss(), told[info.step()]);
+    }
+    const auto entries = ListCheckpoints(BlobStore::Posix(), Root());
+    ASSERT_TRUE(entries.ok());
+    std::set<std::int64_t> kept;
+    for (const CatalogEntry& entry : *entries) {
+      kept.insert(entry.step);
+      EXPECT_EQ(entry.manifest->evaluation_losses.at(set), told[entry.step]);
+    }
+    // The newest of a finite loss is the newest here.
+    EXPECT_EQ(kept, (std::set<std::int64_t>{best->first, 8}));
+    std::filesystem::remove_all(directory_ + "/checkpoints");
+  }
 }
 
 // The coordinator went back to step 2: what was saved after that is no reason to remove what is

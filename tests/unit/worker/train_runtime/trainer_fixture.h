@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +65,15 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
     v1::TrainerStop stop;
     stop.set_mode(stop_mode_);
     return stop;
+  }
+  // The request arrives once this rank has reported `step`.
+  void ProfileAfter(std::int64_t step, const v1::TrainerProfile& profile) {
+    profile_after_ = step;
+    profile_ = profile;
+  }
+  std::optional<v1::TrainerProfile> TakeProfile() override {
+    if (static_cast<std::int64_t>(Steps().size()) < profile_after_) return std::nullopt;
+    return std::exchange(profile_, std::nullopt);
   }
   RendezvousStore& rendezvous() override { return *this; }
   void OnDump(std::function<void()> handler) override { dump_ = std::move(handler); }
@@ -126,6 +136,8 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
   Verdicts verdicts_ = Verdicts::kAdmit;
   std::int64_t stop_after_ = 0;
   v1::StopMode stop_mode_ = v1::STOP_MODE_UNSPECIFIED;
+  std::int64_t profile_after_ = 0;
+  std::optional<v1::TrainerProfile> profile_;
 };
 
 // One epoch of a job.
@@ -137,6 +149,8 @@ struct Epoch {
   std::vector<std::string> resume_before;
   bool resume_or_begin = false;
   BlobStore* store = &BlobStore::Posix();  // of what is saved
+  DataAccess data;
+  std::function<CounterSource(Device&)> counters;  // of every rank; null: none
   // By rank; ranks without an entry have no faults.
   std::map<int, FaultScript> gather_faults;
 
@@ -181,6 +195,8 @@ struct Epoch {
     assignment.set_resume_or_begin(resume_or_begin);
     run.print = [this](const std::string& line) { printed.push_back(line); };
     run.store = store;
+    run.counters = counters;
+    run.data = data;
     run.verdict_wait = absl::Milliseconds(1);
     run.connect = [&, rank](const v1::CommitEpoch&) -> absl::StatusOr<RankCommunicators> {
       RankCommunicators communicators;

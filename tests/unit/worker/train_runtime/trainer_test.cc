@@ -219,12 +219,47 @@ TEST_F(TrainerTest, AMixtureIsTheSameOnEveryWorldSize) {
   }
 }
 
+// Forty files of 10 to 15 bytes.
+void WriteDocuments(const std::string& folder) {
+  std::filesystem::create_directory(folder);
+  for (int i = 0; i < 40; ++i) {
+    std::ofstream(absl::StrCat(folder, "/", i)) << "document " << i * 7919;
+  }
+}
+
+// Attention within documents, in training and evaluation, on any number of ranks.
+TEST_F(TrainerTest, AttentionIsResetAtDocuments) {
+  WriteDocuments(directory_ + "/documents");
+  const auto job = [&](bool reset) {
+    v1::TrainingJob job = Job(4);
+    v1::DataSpec& data = *job.mutable_spec()->mutable_data();
+    data.set_path(directory_ + "/documents");
+    data.set_validation_fraction(0.3);
+    data.set_reset_attention(reset);
+    job.mutable_spec()->mutable_train()->set_evaluate_every_steps(2);
+    return job;
+  };
+  const auto losses = [&](bool reset, int world) {
+    Epoch epoch(job(reset), world);
+    epoch.Run();
+    EXPECT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
+    std::vector<double> losses = epoch.links[0]->Losses();
+    losses.push_back(epoch.done().result().validation_loss());
+    return losses;
+  };
+  const std::vector<double> of_one = losses(true, 1);
+  const std::vector<double> of_three = losses(true, 3);
+  const std::vector<double> whole = losses(false, 1);
+  ASSERT_EQ(of_one.size(), 5U);
+  for (std::size_t i = 0; i < of_one.size(); ++i) {
+    EXPECT_NEAR(of_three[i], of_one[i], 1e-5);
+    EXPECT_GT(std::abs(whole[i] - of_one[i]), 1e-6);
+  }
+}
+
 // Losses are of the tokens that are left, on any number of ranks.
 TEST_F(TrainerTest, MaskedDocumentEndsAreLeftOutOfTheLoss) {
-  std::filesystem::create_directory(directory_ + "/documents");
-  for (int i = 0; i < 40; ++i) {
-    std::ofstream(absl::StrCat(directory_, "/documents/", i)) << "document " << i * 7919;
-  }
+  WriteDocuments(directory_ + "/documents");
   std::vector<double> of_one;
   for (const int world : {1, 3}) {
     v1::TrainingJob job = Job(4);

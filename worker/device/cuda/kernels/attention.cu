@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "worker/device/cuda/kernels/device_math.cuh"
+#include "worker/device/cuda/kernels/documents.cuh"
 #include "worker/device/cuda/kernels/kernels.h"
 
 namespace fsdp::kernels {
@@ -35,6 +36,19 @@ template <typename T>
 __device__ __forceinline__ const T* Head(const void* data, std::int64_t batch, std::int64_t seq,
                                          std::int64_t stride, int head, int head_dim) {
   return static_cast<const T*>(data) + batch * seq * stride + head * head_dim;
+}
+
+// The first key that a query sees.
+__device__ __forceinline__ std::int64_t FirstKey(const AttentionArgs& args, std::int64_t batch,
+                                                 std::int64_t query) {
+  if (args.begins == nullptr) return 0;
+  return FirstKeyOf(args.begins + batch * args.seq, query, args.seq);
+}
+
+// The first key tile that a tile of queries sees.
+__device__ __forceinline__ std::int64_t FirstKeyTile(const AttentionArgs& args, std::int64_t batch,
+                                                     std::int64_t first_query) {
+  return FirstKey(args, batch, first_query) / kKeys * kKeys;
 }
 
 __device__ __forceinline__ float Dot(const float* a, const float* b, int n) {
@@ -79,9 +93,11 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(const AttentionArgs ar
   float max = -INFINITY;
   float sum = 0;
   float out[kMaxDim / kRowThreads] = {};
+  const std::int64_t first_seen = FirstKey(args, batch, query);
   const std::int64_t last =
       args.causal ? min(first_query + kQueries, args.seq) : args.seq;  // keys behind are masked
-  for (std::int64_t first_key = 0; first_key < last; first_key += kKeys) {
+  for (std::int64_t first_key = FirstKeyTile(args, batch, first_query); first_key < last;
+       first_key += kKeys) {
     __syncthreads();
     LoadTile<T, kKeys>(k, k_head, args.qkv_stride, first_key, args.seq, dim);
     LoadTile<T, kKeys>(v, v_head, args.qkv_stride, first_key, args.seq, dim);
@@ -92,12 +108,13 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(const AttentionArgs ar
     for (int j = 0; j < kRowKeys; ++j) {
       const int at = lane + j * kRowThreads;
       const std::int64_t key = first_key + at;
-      const bool masked = key >= args.seq || (args.causal && key > query);
+      const bool masked = key >= args.seq || (args.causal && key > query) || key < first_seen;
       score[j] = masked ? -INFINITY : args.scale * Dot(q + row * pitch, k + at * pitch, dim);
       top = fmaxf(top, score[j]);
     }
     top = RowReduce(top, MaxOp<float>{});
-    // A row past `seq` may see no key at all in a tile; its result is never stored.
+    // A row may see no key at all in a tile: its document begins later, or it lies past `seq` and
+    // is never stored.
     const float base = top == -INFINITY ? 0 : top;
     const float shrink = expf(max - base);
     max = top;
@@ -112,11 +129,12 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(const AttentionArgs ar
     __syncwarp();  // a row's weights are written and read by one warp
 #pragma unroll
     for (int j = 0; j < kMaxDim / kRowThreads; ++j) out[j] *= shrink;
-    // Stops at the last visible key: a weight of 0 would still turn a later NaN into one here.
+    // Visible keys only: a weight of 0 would still turn another key's NaN into one here.
     const std::int64_t visible = (args.causal ? query + 1 : args.seq) - first_key;
     const int num_keys = static_cast<int>(min(visible, static_cast<std::int64_t>(kKeys)));
+    const int hidden = first_seen > first_key ? static_cast<int>(first_seen - first_key) : 0;
 #pragma unroll 1
-    for (int at = 0; at < num_keys; ++at) {
+    for (int at = hidden; at < num_keys; ++at) {
       const float weight = p[row * (kKeys + 1) + at];
 #pragma unroll
       for (int j = 0; j < kMaxDim / kRowThreads; ++j) {
@@ -163,7 +181,8 @@ __global__ void __launch_bounds__(kThreads) DeltaKernel(const AttentionArgs args
 __device__ __forceinline__ void ScoreGradients(const AttentionArgs& args, const float* q,
                                                const float* d_out, const float* k, const float* v,
                                                float lse, float delta, std::int64_t query,
-                                               std::int64_t first_key, float* p, float* ds) {
+                                               std::int64_t first_seen, std::int64_t first_key,
+                                               float* p, float* ds) {
   const int pitch = args.head_dim + 1;
   const int row = threadIdx.x / kRowThreads;
   const int lane = threadIdx.x % kRowThreads;
@@ -173,7 +192,7 @@ __device__ __forceinline__ void ScoreGradients(const AttentionArgs& args, const 
     const std::int64_t key = first_key + at;
     float weight = 0;
     float gradient = 0;
-    if (query < args.seq && key < args.seq && !(args.causal && key > query)) {
+    if (query < args.seq && key < args.seq && !(args.causal && key > query) && key >= first_seen) {
       weight = expf(args.scale * Dot(q + row * pitch, k + at * pitch, args.head_dim) - lse);
       const float dp = Dot(d_out + row * pitch, v + at * pitch, args.head_dim);
       gradient = weight * (dp - delta) * args.scale;
@@ -209,9 +228,14 @@ __global__ void __launch_bounds__(kThreads) KeyGradientKernel(const AttentionArg
   float dk[kMaxDim / kKeyThreads] = {};
   float dv[kMaxDim / kKeyThreads] = {};
   const std::int64_t begin = args.causal ? first_key / kQueries * kQueries : 0;
+  std::int64_t end = args.seq;
+  if (args.begins != nullptr) {
+    end =
+        QueriesEnd(args.begins + batch * args.seq, min(first_key + kKeys, args.seq) - 1, args.seq);
+  }
   for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const std::int64_t stats = (batch * args.num_heads + head) * args.seq;
-    for (std::int64_t first_query = begin; first_query < args.seq; first_query += kQueries) {
+    for (std::int64_t first_query = begin; first_query < end; first_query += kQueries) {
       __syncthreads();
       LoadTile<T, kQueries>(q, Head<T>(args.q, batch, args.seq, args.qkv_stride, head, dim),
                             args.qkv_stride, first_query, args.seq, dim);
@@ -222,7 +246,8 @@ __global__ void __launch_bounds__(kThreads) KeyGradientKernel(const AttentionArg
       const std::int64_t query = first_query + row;
       const bool inside = query < args.seq;
       ScoreGradients(args, q, d_out, k, v, inside ? args.lse[stats + query] : 0,
-                     inside ? args.delta[stats + query] : 0, query, first_key, p, ds);
+                     inside ? args.delta[stats + query] : 0, query, FirstKey(args, batch, query),
+                     first_key, p, ds);
       __syncthreads();
 #pragma unroll 1
       for (int r = 0; r < kQueries; ++r) {
@@ -278,15 +303,17 @@ __global__ void __launch_bounds__(kThreads) QueryGradientKernel(const AttentionA
   const float lse = query < args.seq ? args.lse[stats] : 0;
   const float delta = query < args.seq ? args.delta[stats] : 0;
   float dq[kMaxDim / kRowThreads] = {};
+  const std::int64_t first_seen = FirstKey(args, batch, query);
   const std::int64_t last = args.causal ? min(first_query + kQueries, args.seq) : args.seq;
-  for (std::int64_t first_key = 0; first_key < last; first_key += kKeys) {
+  for (std::int64_t first_key = FirstKeyTile(args, batch, first_query); first_key < last;
+       first_key += kKeys) {
     __syncthreads();
     LoadTile<T, kKeys>(k, Head<T>(args.k, batch, args.seq, args.qkv_stride, kv_head, dim),
                        args.qkv_stride, first_key, args.seq, dim);
     LoadTile<T, kKeys>(v, Head<T>(args.v, batch, args.seq, args.qkv_stride, kv_head, dim),
                        args.qkv_stride, first_key, args.seq, dim);
     __syncthreads();
-    ScoreGradients(args, q, d_out, k, v, lse, delta, query, first_key, p, ds);
+    ScoreGradients(args, q, d_out, k, v, lse, delta, query, first_seen, first_key, p, ds);
     __syncwarp();  // a row's gradients are written and read by one warp
 #pragma unroll 1
     for (int at = 0; at < kKeys; ++at) {

@@ -16,10 +16,15 @@ template <typename T, int V>
 __global__ void __launch_bounds__(kThreads)
     EmbeddingForwardKernel(const std::int32_t* tokens, const T* table, std::int64_t table_stride,
                            const T* positions, std::int64_t position_stride, std::int64_t seq,
-                           T* out, std::int64_t out_stride, std::int64_t cols) {
+                           const std::int32_t* position_ids, T* out, std::int64_t out_stride,
+                           std::int64_t cols) {
   const std::int64_t t = blockIdx.x;
   const T* row = table + static_cast<std::int64_t>(tokens[t]) * table_stride;
-  const T* position = positions == nullptr ? nullptr : positions + t % seq * position_stride;
+  const T* position = nullptr;
+  if (positions != nullptr) {
+    const std::int64_t at = position_ids == nullptr ? t % seq : position_ids[t];
+    position = positions + at * position_stride;
+  }
   for (std::int64_t c = threadIdx.x * V; c < cols; c += kThreads * V) {
     auto value = Pack<T, V>::Load(row + c);
     if (position != nullptr) {
@@ -190,7 +195,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t EmbeddingForward(cudaStream_t stream, const std::int32_t* tokens, const Matrix& table,
-                             const Matrix& positions, std::int64_t seq, const Matrix& out) {
+                             const Matrix& positions, std::int64_t seq,
+                             const std::int32_t* position_ids, const Matrix& out) {
   if (out.rows == 0) return cudaSuccess;
   return WithType(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -201,7 +207,7 @@ cudaError_t EmbeddingForward(cudaStream_t stream, const std::int32_t* tokens, co
         width.elements() == kV ? EmbeddingForwardKernel<T, kV> : EmbeddingForwardKernel<T, 1>;
     kernel<<<static_cast<unsigned>(out.rows), kThreads, 0, stream>>>(
         tokens, Data<const T>(table), table.stride, Data<const T>(positions), positions.stride, seq,
-        Data<T>(out), out.stride, out.cols);
+        position_ids, Data<T>(out), out.stride, out.cols);
     return cudaGetLastError();
   });
 }

@@ -2,10 +2,15 @@
 // accumulators in registers, the scores never in memory. Deterministic and free of atomics: dK and
 // dV are summed by the block that owns the keys (over the whole group of query heads), dQ by the
 // block that owns the queries, at the price of computing the scores twice in the backward pass.
+//
+// With kDocuments tiles in which no query sees a key are left out; without it nothing is paid for
+// documents.
 
 #include <cmath>
+#include <type_traits>
 
 #include "worker/device/cuda/kernels/device_math.cuh"
+#include "worker/device/cuda/kernels/documents.cuh"
 #include "worker/device/cuda/kernels/kernels.h"
 #include "worker/device/cuda/kernels/tensor_core.cuh"
 
@@ -100,7 +105,30 @@ __device__ __forceinline__ std::int64_t FirstQuery(const AttentionArgs& args) {
   return static_cast<std::int64_t>(tile) * kTileRows;
 }
 
-template <int D>
+// What a block that owns queries knows of their documents. A thread holds scores of two rows:
+// first_query + 16 warp + lane / 4 and the one eight below.
+struct QueryDocuments {
+  int first_tile = 0;               // of keys
+  std::int64_t last_begin = 0;      // keys before it are hidden from a row of the tile
+  std::int64_t first_seen[2] = {};  // by each of the thread's rows
+
+  template <bool kDocuments>
+  static __device__ __forceinline__ QueryDocuments Of(const AttentionArgs& args,
+                                                      std::int64_t first_query) {
+    QueryDocuments documents;
+    if constexpr (kDocuments) {
+      const std::int32_t* begins = args.begins + blockIdx.z * args.seq;
+      const std::int64_t row = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+      documents.first_tile = FirstKeyOf(begins, first_query, args.seq) / kTileRows;
+      documents.last_begin = FirstKeyOf(begins, first_query + kTileRows - 1, args.seq);
+      documents.first_seen[0] = FirstKeyOf(begins, row, args.seq);
+      documents.first_seen[1] = FirstKeyOf(begins, row + 8, args.seq);
+    }
+    return documents;
+  }
+};
+
+template <int D, bool kDocuments>
 __global__ void __launch_bounds__(kTileThreads, D == 64 ? 4 : 3)
     FlashForwardKernel(const AttentionArgs args) {
   const std::uint32_t base = SharedBase();
@@ -118,11 +146,14 @@ __global__ void __launch_bounds__(kTileThreads, D == 64 ? 4 : 3)
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const std::int64_t visible = args.causal ? min(first_query + kTileRows, args.seq) : args.seq;
-  const int num_tiles = static_cast<int>(CeilDiv(visible, kTileRows));
+  const auto documents = QueryDocuments::Of<kDocuments>(args, first_query);
+  const int num_tiles = static_cast<int>(CeilDiv(visible, kTileRows)) - documents.first_tile;
+  const auto key_of = [&](int tile) {
+    return static_cast<std::int64_t>(documents.first_tile + tile) * kTileRows;
+  };
   const auto load = [&](int tile) {
-    const std::int64_t first = static_cast<std::int64_t>(tile) * kTileRows;
-    key_tile(tile % 2).StartLoad(keys, args.qkv_stride, first, args.seq, dim);
-    value_tile(tile % 2).StartLoad(values, args.qkv_stride, first, args.seq, dim);
+    key_tile(tile % 2).StartLoad(keys, args.qkv_stride, key_of(tile), args.seq, dim);
+    value_tile(tile % 2).StartLoad(values, args.qkv_stride, key_of(tile), args.seq, dim);
     CommitLoads();
   };
 
@@ -158,9 +189,10 @@ __global__ void __launch_bounds__(kTileThreads, D == 64 ? 4 : 3)
         MultiplyAdd(scores[n + 1], query[k], b.r[2], b.r[3]);
       }
     }
-    const std::int64_t first_key = static_cast<std::int64_t>(tile) * kTileRows;
+    const std::int64_t first_key = key_of(tile);
     const std::int64_t query_row = first_query + warp * 16 + lane / 4;
-    const bool edge = first_key + kTileRows > (args.causal ? first_query : args.seq);
+    const bool edge = first_key + kTileRows > (args.causal ? first_query : args.seq) ||
+                      (kDocuments && first_key < documents.last_begin);
     if (edge) {
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
@@ -168,7 +200,10 @@ __global__ void __launch_bounds__(kTileThreads, D == 64 ? 4 : 3)
         for (int i = 0; i < 4; ++i) {
           const std::int64_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
           const std::int64_t row = query_row + i / 2 * 8;
-          if (key >= args.seq || (args.causal && key > row)) scores[n][i] = -INFINITY;
+          if (key >= args.seq || (args.causal && key > row) ||
+              (kDocuments && key < documents.first_seen[i / 2])) {
+            scores[n][i] = -INFINITY;
+          }
         }
       }
     }
@@ -181,11 +216,13 @@ __global__ void __launch_bounds__(kTileThreads, D == 64 ? 4 : 3)
       }
       top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 1));
       top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, 2));
-      // The first tile holds a visible key of every row, so top is finite.
-      const float shrink = Exp2((max[half] - top) * scale);
+      // The first tile holds a visible key of every row, so top is finite; but not of a row whose
+      // document begins in a later tile.
+      const float base = kDocuments && top == -INFINITY ? 0 : top;
+      const float shrink = Exp2((max[half] - base) * scale);
       max[half] = top;
       sum[half] *= shrink;
-      const float shift = top * scale;
+      const float shift = base * scale;
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -223,11 +260,12 @@ __global__ void __launch_bounds__(kTileThreads, D == 64 ? 4 : 3)
 
 // dK and dV of 64 keys; a warp owns 16 of them and works on transposed scores: rows are keys,
 // columns are queries.
-template <int D>
+template <int D, bool kDocuments>
 __global__ void __launch_bounds__(kTileThreads, 2)
     FlashKeyGradientKernel(const AttentionArgs args) {
   __shared__ float lse[2][kTileRows];
   __shared__ float delta[2][kTileRows];
+  __shared__ std::int32_t first_seen[2][kDocuments ? kTileRows : 1];
   const std::uint32_t base = SharedBase();
   const Tile<D> key_tile = TileAt<D>(base, 0);
   const Tile<D> value_tile = TileAt<D>(base, 1);
@@ -242,7 +280,12 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const int first_tile = args.causal ? blockIdx.x : 0;  // earlier queries see none of these keys
-  const int tiles_per_head = static_cast<int>(CeilDiv(args.seq, kTileRows)) - first_tile;
+  const std::int32_t* begins = kDocuments ? args.begins + batch * args.seq : nullptr;
+  std::int64_t queries_end = args.seq;
+  if constexpr (kDocuments) {
+    queries_end = QueriesEnd(begins, min(first_key + kTileRows, args.seq) - 1, args.seq);
+  }
+  const int tiles_per_head = static_cast<int>(CeilDiv(queries_end, kTileRows)) - first_tile;
   const int num_steps = group * tiles_per_head;
 
   const auto head_of = [&](int step) { return kv_head * group + step / tiles_per_head; };
@@ -263,6 +306,9 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       // A query past the end weighs nothing: exp2(-inf) = 0.
       lse[step % 2][threadIdx.x] = row < args.seq ? args.lse[at] * kLog2E : INFINITY;
       delta[step % 2][threadIdx.x] = row < args.seq ? args.delta[at] : 0;
+      if constexpr (kDocuments) {
+        first_seen[step % 2][threadIdx.x] = FirstKeyOf(begins, row, args.seq);
+      }
     }
   };
 
@@ -286,15 +332,18 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     float weights[kKeyTiles][4];
     MultiplyTransposed<D>(weights, key_tile, warp * 16, query_tile(stage));
     const bool diagonal = args.causal && query_of(step) < first_key + kTileRows;
+    const bool crossed =
+        kDocuments && first_seen[stage][kDocuments ? kTileRows - 1 : 0] > first_key;
 #pragma unroll
     for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int column = n * 8 + lane % 4 * 2 + i % 2;
         weights[n][i] = Exp2(fmaf(weights[n][i], scale, -lse[stage][column]));
-        if (diagonal) {
+        if (diagonal || crossed) {
           const std::int64_t key = first_key + warp * 16 + lane / 4 + i / 2 * 8;
           if (key > query_of(step) + column) weights[n][i] = 0;
+          if (kDocuments && key < first_seen[stage][kDocuments ? column : 0]) weights[n][i] = 0;
         }
       }
     }
@@ -322,7 +371,7 @@ __global__ void __launch_bounds__(kTileThreads, 2)
                first_key + warp * 16, args.seq, dim);
 }
 
-template <int D>
+template <int D, bool kDocuments>
 __global__ void __launch_bounds__(kTileThreads, 2)
     FlashQueryGradientKernel(const AttentionArgs args) {
   const std::uint32_t base = SharedBase();
@@ -341,11 +390,14 @@ __global__ void __launch_bounds__(kTileThreads, 2)
   const int warp = threadIdx.x / 32;
   const int lane = threadIdx.x % 32;
   const std::int64_t visible = args.causal ? min(first_query + kTileRows, args.seq) : args.seq;
-  const int num_tiles = static_cast<int>(CeilDiv(visible, kTileRows));
+  const auto documents = QueryDocuments::Of<kDocuments>(args, first_query);
+  const int num_tiles = static_cast<int>(CeilDiv(visible, kTileRows)) - documents.first_tile;
+  const auto key_of = [&](int tile) {
+    return static_cast<std::int64_t>(documents.first_tile + tile) * kTileRows;
+  };
   const auto load = [&](int tile) {
-    const std::int64_t first = static_cast<std::int64_t>(tile) * kTileRows;
-    key_tile(tile % 2).StartLoad(keys, args.qkv_stride, first, args.seq, dim);
-    value_tile(tile % 2).StartLoad(values, args.qkv_stride, first, args.seq, dim);
+    key_tile(tile % 2).StartLoad(keys, args.qkv_stride, key_of(tile), args.seq, dim);
+    value_tile(tile % 2).StartLoad(values, args.qkv_stride, key_of(tile), args.seq, dim);
     CommitLoads();
   };
 
@@ -377,8 +429,9 @@ __global__ void __launch_bounds__(kTileThreads, 2)
     float gradients[kKeyTiles][4];
     MultiplyTransposed<D>(weights, query_tile, warp * 16, key_tile(tile % 2));
     MultiplyTransposed<D>(gradients, d_out_tile, warp * 16, value_tile(tile % 2));
-    const std::int64_t first_key = static_cast<std::int64_t>(tile) * kTileRows;
-    const bool edge = first_key + kTileRows > (args.causal ? first_query : args.seq);
+    const std::int64_t first_key = key_of(tile);
+    const bool edge = first_key + kTileRows > (args.causal ? first_query : args.seq) ||
+                      (kDocuments && first_key < documents.last_begin);
 #pragma unroll
     for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
@@ -387,7 +440,10 @@ __global__ void __launch_bounds__(kTileThreads, 2)
         if (edge) {
           const std::int64_t key = first_key + n * 8 + lane % 4 * 2 + i % 2;
           const std::int64_t row = first_query + warp * 16 + lane / 4 + i / 2 * 8;
-          if (key >= args.seq || (args.causal && key > row)) weight = 0;
+          if (key >= args.seq || (args.causal && key > row) ||
+              (kDocuments && key < documents.first_seen[i / 2])) {
+            weight = 0;
+          }
         }
         gradients[n][i] = weight * (gradients[n][i] - delta[i / 2]);
       }
@@ -416,6 +472,16 @@ cudaError_t Launch(Kernel kernel, int heads, int shared_bytes, cudaStream_t stre
   return cudaGetLastError();
 }
 
+// Calls f with whether there are documents, and with the smallest tile that holds head_dim.
+template <typename F>
+cudaError_t WithTile(const AttentionArgs& args, F f) {
+  const auto with_dim = [&](auto documents) {
+    if (args.head_dim <= 64) return f(std::integral_constant<int, 64>{}, documents);
+    return f(std::integral_constant<int, 128>{}, documents);
+  };
+  return args.begins == nullptr ? with_dim(std::false_type{}) : with_dim(std::true_type{});
+}
+
 bool Aligned(const void* data, std::int64_t stride) {
   return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
 }
@@ -431,23 +497,24 @@ bool FlashAttentionTakes(const AttentionArgs& args) {
 }
 
 cudaError_t FlashAttentionForward(cudaStream_t stream, const AttentionArgs& args) {
-  if (args.head_dim <= 64) {
-    return Launch(FlashForwardKernel<64>, args.num_heads, 4 * Tile<64>::kBytes, stream, args);
-  }
-  return Launch(FlashForwardKernel<128>, args.num_heads, 4 * Tile<128>::kBytes, stream, args);
+  return WithTile(args, [&](auto dim, auto documents) {
+    return Launch(FlashForwardKernel<dim(), documents()>, args.num_heads, 4 * Tile<dim()>::kBytes,
+                  stream, args);
+  });
 }
 
 cudaError_t FlashAttentionBackward(cudaStream_t stream, const AttentionArgs& args) {
   if (cudaError_t error = AttentionDelta(stream, args); error != cudaSuccess) return error;
-  const bool small = args.head_dim <= 64;
-  const int shared_bytes = 6 * (small ? Tile<64>::kBytes : Tile<128>::kBytes);
-  if (cudaError_t error = Launch(small ? FlashKeyGradientKernel<64> : FlashKeyGradientKernel<128>,
-                                 args.num_kv_heads, shared_bytes, stream, args);
-      error != cudaSuccess) {
-    return error;
-  }
-  return Launch(small ? FlashQueryGradientKernel<64> : FlashQueryGradientKernel<128>,
-                args.num_heads, shared_bytes, stream, args);
+  return WithTile(args, [&](auto dim, auto documents) {
+    constexpr int kSharedBytes = 6 * Tile<dim()>::kBytes;
+    if (cudaError_t error = Launch(FlashKeyGradientKernel<dim(), documents()>, args.num_kv_heads,
+                                   kSharedBytes, stream, args);
+        error != cudaSuccess) {
+      return error;
+    }
+    return Launch(FlashQueryGradientKernel<dim(), documents()>, args.num_heads, kSharedBytes,
+                  stream, args);
+  });
 }
 
 }  // namespace fsdp::kernels

@@ -92,8 +92,10 @@ cudaError_t SumPartials(cudaStream_t stream, const float* partial, std::int64_t 
                         const Vector& second_out);
 
 // ---- embedding ------------------------------------------------------------------------------
+// Positions: those of `position_ids`, or, where that is null, t % seq.
 cudaError_t EmbeddingForward(cudaStream_t stream, const std::int32_t* tokens, const Matrix& table,
-                             const Matrix& positions, std::int64_t seq, const Matrix& out);
+                             const Matrix& positions, std::int64_t seq,
+                             const std::int32_t* position_ids, const Matrix& out);
 cudaError_t EmbeddingBackward(cudaStream_t stream, const std::int32_t* tokens, const Matrix& dout,
                               const Matrix& d_table, bool accumulate);
 cudaError_t PositionBackward(cudaStream_t stream, const Matrix& dout, std::int64_t seq,
@@ -157,6 +159,9 @@ struct AttentionArgs {
   std::int64_t qkv_stride = 0, out_stride = 0, d_out_stride = 0, d_qkv_stride = 0;
   float scale = 0;
   bool causal = false;
+  // [B, S], not falling within a sequence: query i sees keys from begins[i] on. Null: from 0 on.
+  // Needs `causal`.
+  const std::int32_t* begins = nullptr;
 };
 // f32 arithmetic throughout, any head_dim up to 256.
 cudaError_t AttentionForward(cudaStream_t stream, const AttentionArgs& args);

@@ -1,0 +1,106 @@
+#include "worker/profile/counters/counter_windows.h"
+
+#include <utility>
+
+namespace fsdp {
+
+CounterWindows::CounterWindows(const CounterWindowOptions& options,
+                               std::unique_ptr<CounterDriver> driver, Reader reader,
+                               const Clock& clock)
+    : clock_(clock),
+      driver_(std::move(driver)),
+      reader_(std::move(reader)),
+      policy_(options, driver_ != nullptr) {}
+
+CounterWindows::~CounterWindows() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CounterWindows::StartThread() {
+  if (driver_ != nullptr) thread_ = std::thread([this] { Loop(); });
+}
+
+void CounterWindows::OnStep() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Waking a thread costs the step a microsecond or two.
+  const bool wakes = policy_.WatchesSteps(num_steps_++);
+  if (!wakes) return;
+  woken_ = true;
+  wake_.notify_all();
+}
+
+void CounterWindows::Request() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  policy_.Request();
+  woken_ = true;
+  wake_.notify_all();
+}
+
+fsdp::v1::ProfilerHealth CounterWindows::Health() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  fsdp::v1::ProfilerHealth health = health_;
+  health.set_state(NameOf(policy_.state()));
+  health.set_message(policy_.message());
+  return health;
+}
+
+absl::Duration CounterWindows::RunOnce() {
+  CounterPolicy::Decision decision;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    decision = policy_.Next(clock_.Now(), num_steps_);
+  }
+  if (decision.action == CounterPolicy::Action::kWait) return decision.wait;
+  if (decision.action == CounterPolicy::Action::kBegin) {
+    Begin();
+  } else {
+    End();
+  }
+  return absl::ZeroDuration();
+}
+
+void CounterWindows::Begin() {
+  const absl::Status status = driver_->Begin();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // From here on, not from the call: what the driver takes to begin is none of the window.
+  policy_.OnBegun(status, clock_.Now(), num_steps_);
+}
+
+void CounterWindows::End() {
+  const absl::StatusOr<CounterReading> reading = driver_->End();
+  Use use;
+  if (reading.ok()) use = reader_(*reading);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  policy_.OnEnded(reading.status(), clock_.Now());
+  if (!reading.ok()) return;
+  health_.set_windows(health_.windows() + 1);
+  health_.set_samples(health_.samples() + use.samples);
+  for (const auto& dropped : {reading->dropped, use.dropped}) {
+    for (const auto& [reason, count] : dropped) (*health_.mutable_dropped())[reason] += count;
+  }
+  auto& overhead = *health_.mutable_overhead_seconds();
+  for (const auto& [kind, seconds] : reading->overhead_seconds) overhead[kind] += seconds;
+  overhead["evaluate"] += use.seconds;
+}
+
+void CounterWindows::Loop() {
+  for (;;) {
+    const absl::Duration wait = RunOnce();
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto due = [this] { return woken_ || stopping_; };
+    if (wait == absl::InfiniteDuration()) {
+      wake_.wait(lock, due);
+    } else {
+      wake_.wait_for(lock, absl::ToChronoNanoseconds(wait), due);
+    }
+    woken_ = false;
+    if (stopping_) return;
+  }
+}
+
+}  // namespace fsdp
