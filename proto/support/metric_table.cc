@@ -153,9 +153,9 @@ constexpr MetricDescriptor kTable[] = {
     {"fsdp_profiler_overhead_seconds_total", kCounter, kWorker, "seconds", kByRankKind,
      "Time that the host spent on profiling, by kind (enable, decode, evaluate, write)."},
     {"fsdp_ceiling_flops_per_second", kGauge, kWorker, "flops per second", kByRankKind,
-     "Matmul rate measured at the trainer's start, by kind (fp32, bf16, fp8): the roof that "
-     "verdicts "
-     "are given against."},
+     "Matmul rate measured at the trainer's start, by kind: fp32, bf16 and fp8 alone (the roof "
+     "that "
+     "verdicts are given against), and with _sustained back to back, at the power limit."},
     {"fsdp_ceiling_bytes_per_second", kGauge, kWorker, "bytes per second", kByRankKind,
      "Bandwidth measured at the trainer's start, by kind (memory, collective)."},
     // Workers.

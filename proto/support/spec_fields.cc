@@ -247,7 +247,7 @@ constexpr auto kRules = std::to_array<FieldRule>({
 
     {.path = "spec.env", .max_size = 64},
     {.path = "spec.env{}", .max_size = 4096},
-    {.path = "spec.profile.enabled", .default_value = "false"},
+    {.path = "spec.profile.enabled", .default_value = "true"},
     {.path = "spec.profile.everySeconds", .min = 1, .max = kDaySeconds, .default_value = "60"},
 
     {.path = "spec.array.count", .min = 1, .max = kMaxArrayTasks, .required = true},

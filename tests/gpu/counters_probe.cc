@@ -1,5 +1,7 @@
 // counters-probe: what hardware counters cost and whether they are right, on one GPU.
 
+#include <cuda_profiler_api.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -13,6 +15,7 @@
 #include "proto/support/status.h"
 #include "tests/gpu/counters_workload.h"
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/device/cuda/cuda_status.h"
 #include "worker/profile/counters/counter_profile.h"
 #include "worker/profile/counters/counter_windows.h"
 #include "worker/profile/counters/cupti_counters.h"
@@ -38,7 +41,7 @@ usage; 3 the counters are denied, busy or unavailable, and the report says which
 
 struct Options {
   std::int64_t steps = 200;
-  std::int64_t interval_us = 100;
+  std::int64_t interval_us = 25;
   std::int64_t default_seconds = 15;
   std::int64_t hold_seconds = 0;
   bool once = false;
@@ -175,6 +178,8 @@ class Probe {
     switch (bound) {
       case KnownBound::kMemory:
         return family.sm < 0.25 && family.hbm > 0.75;
+      case KnownBound::kNearMemory:
+        return family.sm >= 0.25 && family.hbm > 0.75 && family.sm < family.hbm;
       case KnownBound::kCompute:
         return family.sm > 0.75 && family.hbm < 0.50;
       case KnownBound::kLatency:
@@ -212,9 +217,18 @@ class Probe {
   int clocks_ = 0;  // of the windows' thread
 };
 
+// Each kernel once, for a tool that was told to wait for the profiler's range.
+absl::StatusOr<int> RunForTool(Device& device, CountersWorkload& workload) {
+  FSDP_RETURN_IF_CUDA_ERROR(cudaProfilerStart());
+  RETURN_IF_ERROR(workload.Once());
+  RETURN_IF_ERROR(device.Synchronize(device.compute()));
+  FSDP_RETURN_IF_CUDA_ERROR(cudaProfilerStop());
+  return 0;
+}
+
 absl::StatusOr<int> Hold(std::int64_t seconds) {
   const std::unique_ptr<CounterDriver> driver = CreateCuptiCounters({});
-  const absl::Status status = driver->Begin();
+  const absl::Status status = driver->Begin(CounterDriver::Pace::kShort);
   std::printf("hold: %s\n", status.ok() ? "sampling" : std::string(status.message()).c_str());
   std::fflush(stdout);
   if (!status.ok()) return 3;
@@ -228,7 +242,7 @@ absl::StatusOr<Options> Parse(const std::vector<std::string>& arguments) {
       ToolFlags::Parse(arguments, {"steps", "interval-us", "seconds", "hold"}, {"once"}));
   Options options;
   ASSIGN_OR_RETURN(options.steps, flags.Integer("steps", 200, 1, 1000000));
-  ASSIGN_OR_RETURN(options.interval_us, flags.Integer("interval-us", 100, 5, 10000));
+  ASSIGN_OR_RETURN(options.interval_us, flags.Integer("interval-us", 25, 5, 10000));
   ASSIGN_OR_RETURN(options.default_seconds, flags.Integer("seconds", 15, 1, 55));
   ASSIGN_OR_RETURN(options.hold_seconds, flags.Integer("hold", 0, 0, 600));
   options.once = flags.Has("once");
@@ -237,12 +251,15 @@ absl::StatusOr<Options> Parse(const std::vector<std::string>& arguments) {
 
 absl::StatusOr<int> RunProbe(const Options& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, CreateCudaDevice({}));
-  if (options.hold_seconds > 0) return Hold(options.hold_seconds);
+  if (options.hold_seconds > 0) {
+    // A tool that traces this process has the counters by now.
+    CountersWorkload workload(*device);
+    RETURN_IF_ERROR(RunForTool(*device, workload).status());
+    return Hold(options.hold_seconds);
+  }
   if (options.once) {
     CountersWorkload workload(*device);
-    RETURN_IF_ERROR(workload.Once());
-    RETURN_IF_ERROR(device->Synchronize(device->compute()));
-    return 0;
+    return RunForTool(*device, workload);
   }
   return Probe(*device, options).Run();
 }

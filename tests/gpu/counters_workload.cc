@@ -31,7 +31,7 @@ void CountersWorkload::AddMemoryBound() {
   const Matrix y = arena_.Random(kBf16, tokens, dim);
   const Vector weight = arena_.RandomVector(kBf16, dim);
   const Vector rstd = arena_.RandomVector(kF32, tokens);
-  parts_.push_back({"rmsnorm", KernelFamily::kNorm, KnownBound::kMemory, 5, [=, &ops, &stream] {
+  parts_.push_back({"rmsnorm", KernelFamily::kNorm, KnownBound::kNearMemory, 5, [=, &ops, &stream] {
                       return ops.RmsNormForward(stream, x, {}, weight, 1e-5, {}, y, rstd);
                     }});
 
@@ -40,7 +40,7 @@ void CountersWorkload::AddMemoryBound() {
   const Vector v{arena_.Bytes(static_cast<std::size_t>(size) * sizeof(float)).data(), kF32, size};
   const std::span<std::byte> step = arena_.Bytes(sizeof(StepScalars));
   const std::span<std::byte> update = arena_.Bytes(sizeof(UpdateScalars));
-  parts_.push_back({"adamw", KernelFamily::kOptimizer, KnownBound::kMemory, 2,
+  parts_.push_back({"adamw", KernelFamily::kOptimizer, KnownBound::kNearMemory, 2,
                     [=, &ops, &stream, segments = std::vector<DecaySegment>{{0, size, 0.1F}}] {
                       return ops.AdamW(stream, to, m, v, from, segments, {},
                                        reinterpret_cast<const StepScalars*>(step.data()),

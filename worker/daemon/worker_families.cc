@@ -116,6 +116,11 @@ void AddCeilings(const v1::DeviceCeilings& ceilings, const std::string& job,
   add("fsdp_ceiling_flops_per_second", "fp32", ceilings.fp32_flops_per_second());
   add("fsdp_ceiling_flops_per_second", "bf16", ceilings.bf16_flops_per_second());
   add("fsdp_ceiling_flops_per_second", "fp8", ceilings.fp8_flops_per_second());
+  add("fsdp_ceiling_flops_per_second", "fp32_sustained",
+      ceilings.sustained_fp32_flops_per_second());
+  add("fsdp_ceiling_flops_per_second", "bf16_sustained",
+      ceilings.sustained_bf16_flops_per_second());
+  add("fsdp_ceiling_flops_per_second", "fp8_sustained", ceilings.sustained_fp8_flops_per_second());
   add("fsdp_ceiling_bytes_per_second", "memory", ceilings.copy_bytes_per_second());
   add("fsdp_ceiling_bytes_per_second", "collective", ceilings.collective_bytes_per_second());
 }

@@ -45,6 +45,9 @@ struct EngineOptions {
   // Times every launch by events, so that families() has seconds on any device: about a microsecond
   // a launch, and no graphs. On the CPU launches are timed anyway.
   bool time_families = false;
+  // The same in a few steps only (FamilySampler); the others count as much as those, so that
+  // families() has seconds at next to no cost.
+  bool sample_families = false;
 };
 
 struct StepInput {

@@ -14,6 +14,7 @@
 #include "worker/model/arena_view.h"
 #include "worker/model/transformer.h"
 #include "worker/profile/event_launch_timer.h"
+#include "worker/profile/family_sampler.h"
 #include "worker/sharding/step_timeline.h"
 #include "worker/sharding/unit_exchange.h"
 #include "worker/train/engine.h"
@@ -84,6 +85,7 @@ class EngineImpl final : public Engine {
     double host_idle_seconds = 0;
     TimeBase begin = {};        // of the device's work
     double launch_seconds = 0;  // of all launches before it, where the host times them
+    bool timed = false;         // its launches, by events
   };
 
   [[nodiscard]] std::vector<ShardTensor> Tensors(bool gradients) const;
@@ -138,6 +140,12 @@ class EngineImpl final : public Engine {
   absl::Status ReadBack();
   absl::Status RunStep(const StepInput& input);
   absl::StatusOr<StepResult> Collect(const Pending& pending, std::size_t slot);
+  // Whether the launches of the next step are timed by events, one by one.
+  [[nodiscard]] bool TimesNextStep() const;
+  // The seconds between launches of the compute stream, and those of its families into the
+  // recorder.
+  absl::StatusOr<double> CollectLaunches(const Pending& pending, std::size_t slot,
+                                         double busy_seconds);
   // Of the compute stream's families together.
   [[nodiscard]] double LaunchSeconds() const;
   absl::Status AddPhaseSpans(StepTimeline& timeline, const TimeBase& base);
@@ -172,6 +180,7 @@ class EngineImpl final : public Engine {
   std::vector<std::vector<DecaySegment>> segments_;  // by unit
   std::array<StepTimeline, 2> timelines_;
   std::array<EventLaunchTimer, 2> launch_timers_;
+  FamilySampler sampler_;
   StepTimeline evaluation_timeline_;
   std::unique_ptr<Event> snapshot_begins_;
   std::vector<std::unique_ptr<Event>> snapshot_copied_;  // by unit

@@ -1,9 +1,7 @@
 // One training step, top to bottom: stage the batch, forward and backward of every micro-batch with
 // gathers ahead and scatters behind, the sums over ranks, the update.
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -11,35 +9,6 @@
 #include "worker/train/engine_impl.h"
 
 namespace fsdp {
-
-namespace {
-
-// The label of a span of the phase track; null: it is no phase. Waits lie within compute.
-const char* PhaseOf(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::kData:
-      return "data";
-    case SpanKind::kForwardBackward:
-      return "compute";
-    case SpanKind::kGatherWait:
-      return "exposed_gather";
-    case SpanKind::kScatterWait:
-    case SpanKind::kReduceWait:
-      return "exposed_scatter";
-    case SpanKind::kOptimizer:
-      return "optimizer";
-    case SpanKind::kOther:
-      return "other";
-    // The collectives have spans of their own, with names.
-    case SpanKind::kGather:
-    case SpanKind::kScatter:
-    case SpanKind::kStep:
-      break;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 absl::Status EngineImpl::CheckBatch(const HostBatch& batch, std::int64_t sequences) const {
   const auto& [tokens, targets, document_begins] = batch;
@@ -333,8 +302,9 @@ absl::Status EngineImpl::RunStep(const StepInput& input) {
   StepTimeline& timeline = timelines_[slot_];
   timeline.Begin();
   exchange_.BeginStep(&timeline);
-  const bool timed = (options_.time_families || spans_ != nullptr) && !recorder_.time_launches();
-  recorder_.set_timer(timed ? &launch_timers_[slot_] : nullptr);
+  pending_->timed = TimesNextStep();
+  graphs_.Pause(pending_->timed);
+  recorder_.set_timer(pending_->timed ? &launch_timers_[slot_] : nullptr);
   ASSIGN_OR_RETURN(Event * begin, timeline.Mark(compute));
   // Without a queue in front of it the mark is reached as soon as it is made.
   pending_->begin = {begin, MonotonicNs()};
@@ -359,81 +329,14 @@ absl::Status EngineImpl::RunStep(const StepInput& input) {
   timeline.AddSpan(SpanKind::kStep, begin, end);
   // What runs between steps, an evaluation say, is not this step's.
   recorder_.set_timer(nullptr);
+  graphs_.Pause(false);
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> EngineImpl::Collect(const Pending& pending, std::size_t slot) {
-  ASSIGN_OR_RETURN(const auto seconds, timelines_[slot].Sum());
-  const auto of = [&](SpanKind kind) { return seconds[static_cast<std::size_t>(kind)]; };
-  const HostResult& host = *host_result(slot);
-  StepResult result;
-  result.step = pending.step;
-  result.valid_tokens = static_cast<std::int64_t>(host.stats.valid_tokens);
-  if (host.stats.valid_tokens > 0) {
-    result.loss = host.stats.loss_sum / host.stats.valid_tokens;
-    result.grad_norm = std::sqrt(host.stats.grad_norm_sq) / host.stats.valid_tokens;
-  }
-  result.skipped = host.update.skip != 0;
-  result.non_finite = host.stats.nonfinite > 0 || !std::isfinite(host.stats.loss_sum) ||
-                      !std::isfinite(host.stats.grad_norm_sq);
-  result.spike = result.skipped && !result.non_finite && host.stats.valid_tokens > 0;
-  result.step_seconds = pending.wall_seconds > 0 ? pending.wall_seconds : of(SpanKind::kStep);
-
-  v1::StepPhases& phases = result.phases;
-  const double scatter_wait = of(SpanKind::kScatterWait) + of(SpanKind::kReduceWait);
-  phases.set_data_seconds(of(SpanKind::kData));
-  phases.set_compute_seconds(of(SpanKind::kForwardBackward) - of(SpanKind::kGatherWait) -
-                             of(SpanKind::kScatterWait));
-  phases.set_exposed_gather_seconds(of(SpanKind::kGatherWait));
-  phases.set_exposed_scatter_seconds(scatter_wait);
-  phases.set_optimizer_seconds(of(SpanKind::kOptimizer));
-  phases.set_other_seconds(of(SpanKind::kOther));
-  phases.set_unattributed_seconds(result.step_seconds - of(SpanKind::kData) -
-                                  of(SpanKind::kForwardBackward) - of(SpanKind::kReduceWait) -
-                                  of(SpanKind::kOptimizer) - of(SpanKind::kOther));
-  phases.set_overlapped_gather_seconds(
-      std::max(0.0, of(SpanKind::kGather) - of(SpanKind::kGatherWait)));
-  phases.set_overlapped_scatter_seconds(std::max(0.0, of(SpanKind::kScatter) - scatter_wait));
-  ASSIGN_OR_RETURN(result.launch_gap_seconds, launch_timers_[slot].Drain(recorder_, pending.begin));
-  if (recorder_.time_launches()) {
-    const double busy = phases.compute_seconds() + phases.optimizer_seconds();
-    result.launch_gap_seconds = std::max(0.0, busy - (LaunchSeconds() - pending.launch_seconds));
-  }
-  phases.set_launch_gap_seconds(result.launch_gap_seconds);
-  phases.set_host_idle_seconds(pending.host_idle_seconds);
-  recorder_.AddSeconds(KernelFamily::kGather, of(SpanKind::kGather));
-  recorder_.AddSeconds(KernelFamily::kScatter, of(SpanKind::kScatter));
-  recorder_.AddExposed(KernelFamily::kGather, of(SpanKind::kGatherWait));
-  recorder_.AddExposed(KernelFamily::kScatter, scatter_wait);
-  if (spans_ != nullptr) RETURN_IF_ERROR(AddPhaseSpans(timelines_[slot], pending.begin));
-  return result;
-}
-
-double EngineImpl::LaunchSeconds() const {
-  double seconds = 0;
-  for (int i = 0; i < kNumKernelFamilies; ++i) {
-    if (IsCommunication(static_cast<KernelFamily>(i))) continue;
-    seconds += recorder_.totals()[static_cast<std::size_t>(i)].seconds;
-  }
-  return seconds;
-}
-
-void EngineImpl::RecordSpans(SpanRecorder* spans) {
-  spans_ = spans;
-  recorder_.set_observer(spans);
-  graphs_.Pause(spans != nullptr && !recorder_.time_launches());
-}
-
-absl::Status EngineImpl::AddPhaseSpans(StepTimeline& timeline, const TimeBase& base) {
-  return timeline.ForEach(*base.event, [&](SpanKind kind, double since, double seconds) {
-    const char* const name = PhaseOf(kind);
-    if (name == nullptr) return;
-    const std::int64_t begin = base.ns + static_cast<std::int64_t>(since * 1e9);
-    spans_->Add({.track = v1::PROFILE_TRACK_PHASE,
-                 .begin_ns = begin,
-                 .end_ns = begin + static_cast<std::int64_t>(seconds * 1e9),
-                 .name = name});
-  });
+bool EngineImpl::TimesNextStep() const {
+  if (recorder_.time_launches()) return false;
+  return options_.time_families || spans_ != nullptr ||
+         (options_.sample_families && FamilySampler::IsDue(num_steps_ + 1));
 }
 
 // Memory is given out while the trainer starts (and by the backend in its first step), never later.

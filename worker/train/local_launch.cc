@@ -43,6 +43,10 @@ class LocalLink final : public TrainerLink, private RendezvousStore {
     if (message.has_step()) ++num_steps_;
     if (message.has_profile() && message.profile().state() == v1::PROFILE_STATE_FAILED) {
       LOG_ERROR("the profile failed: %s", message.profile().message());
+      profiled_ = true;
+    }
+    if (message.has_profile() && message.profile().state() == v1::PROFILE_STATE_DONE) {
+      profiled_ = true;
     }
     if (!message.has_manifest()) return absl::OkStatus();
     v1::ManifestVerdict verdict;
@@ -62,7 +66,14 @@ class LocalLink final : public TrainerLink, private RendezvousStore {
     verdicts_.erase(found);
     return verdict;
   }
-  std::optional<v1::TrainerStop> stop() override { return std::nullopt; }
+  // A profile is all that was asked for.
+  std::optional<v1::TrainerStop> stop() override {
+    if (!profiled_) return std::nullopt;
+    v1::TrainerStop stop;
+    stop.set_mode(v1::STOP_MODE_DRAIN);
+    stop.set_reason("the profile is done");
+    return stop;
+  }
   // Asked before the step's own report is sent.
   std::optional<v1::TrainerProfile> TakeProfile() override {
     if (num_steps_ + 1 < profile_after_steps_) return std::nullopt;
@@ -82,6 +93,7 @@ class LocalLink final : public TrainerLink, private RendezvousStore {
 
   const std::int64_t profile_after_steps_;
   std::atomic<std::int64_t> num_steps_ = 0;
+  std::atomic<bool> profiled_ = false;
   std::optional<v1::TrainerProfile> profile_;  // of the step thread
   std::mutex mutex_;
   std::map<std::int64_t, v1::ManifestVerdict> verdicts_;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <set>
 #include <string>
@@ -16,10 +17,14 @@
 #include "proto/support/recording_pieces.h"
 #include "proto/support/status.h"
 #include "worker/checkpoint/blob_store.h"
+#include "worker/train/counted_recording.h"
 #include "worker/train/trainer_report.h"
 
 namespace fsdp {
 namespace {
+
+// Of a recording's limit, for the samples of hardware counters.
+constexpr std::int64_t kSampleShare = 4;
 
 std::int64_t NsOf(MonotonicTime time) { return absl::ToInt64Nanoseconds(time.since_start()); }
 
@@ -61,6 +66,11 @@ struct RankProfiler::Recording {
   // All but what `spans` holds, of the step that is recorded; notes until they are written.
   v1::RankProfile head;
   int num_steps = 0;
+  // Of all recorded steps together.
+  FamilyTable families{};
+  v1::DeviceCeilings ceilings;
+  bool counted = false;  // a window is held for it
+  std::future<absl::StatusOr<CounterReading>> reading;
   // Of the writer's thread: the first thing that went wrong.
   absl::Status written;
   MonotonicTime step_begin;
@@ -70,11 +80,24 @@ struct RankProfiler::Recording {
 };
 
 RankProfiler::RankProfiler(const RankSetup& setup, Engine& engine, const Device& device,
-                           TrainerLink& link, const FlightRecorder& recorder)
-    : setup_(setup), engine_(engine), device_(device), link_(link), flights_(recorder) {}
+                           TrainerLink& link, const FlightRecorder& recorder,
+                           RankCounters& counters)
+    : setup_(setup),
+      engine_(engine),
+      device_(device),
+      link_(link),
+      flights_(recorder),
+      counters_(counters) {}
 
 RankProfiler::~RankProfiler() {
   if (recording_ != nullptr) engine_.RecordSpans(nullptr);
+}
+
+void RankProfiler::GiveUp(const std::string& why) {
+  if (!waiting_.has_value()) return;
+  SendFailed(waiting_->profile(), why);
+  if (waiting_->options().counters()) counters_.Release();
+  waiting_.reset();
 }
 
 void RankProfiler::Take() {
@@ -83,8 +106,7 @@ void RankProfiler::Take() {
   if (recording_ != nullptr) {
     return SendFailed(request->profile(), "another profile of this rank is being recorded");
   }
-  if (waiting_.has_value()) SendFailed(waiting_->profile(), "another profile was asked for");
-  waiting_.reset();
+  GiveUp("another profile was asked for");
   absl::StatusOr<v1::ProfileOptions> options =
       CheckProfileOptions(request->options(), setup_.world_size());
   if (!options.ok()) {
@@ -92,6 +114,7 @@ void RankProfiler::Take() {
   }
   *request->mutable_options() = *std::move(options);
   waiting_ = std::move(request);
+  if (waiting_->options().counters()) counters_.Hold();
   v1::TrainerProfileUpdate update;
   update.set_profile(waiting_->profile());
   update.set_state(v1::PROFILE_STATE_WAITING);
@@ -100,7 +123,10 @@ void RankProfiler::Take() {
 
 double RankProfiler::Offer() {
   Take();
-  return waiting_.has_value() ? NumberOf(waiting_->profile()) : 0;
+  if (!waiting_.has_value()) return 0;
+  // A window takes a while to open; until then the training goes on as ever.
+  if (waiting_->options().counters() && counters_.hold() == HoldState::kPending) return 0;
+  return NumberOf(waiting_->profile());
 }
 
 bool RankProfiler::IsAsked(int rank) const {
@@ -153,8 +179,10 @@ void RankProfiler::Start(MonotonicTime since) {
         "is not recorded");
   }
   if (recording_->request.options().counters()) {
-    head.add_notes(host_timed ? "no hardware counters on a CPU: ratios are counted work over time"
-                              : "hardware counters are not in a recording by events");
+    recording_->counted = counters_.hold() == HoldState::kOpen;
+    if (!recording_->counted) {
+      head.add_notes(absl::StrCat("without hardware counters: ", counters_.RefusedBecause()));
+    }
   }
   head.set_counter_source(v1::METRIC_SOURCE_ANALYTIC);
   head.set_dtype(NameOf(setup_.plan.input.parameter_dtype));
@@ -200,10 +228,11 @@ void RankProfiler::EndStep(const v1::StepReport& report, MonotonicTime end,
   head.set_flops_ceiling(bf16 ? ceilings.bf16_flops_per_second()
                               : ceilings.fp32_flops_per_second());
   head.set_bytes_ceiling(ceilings.copy_bytes_per_second());
+  recording.families = Difference(engine_.families(), recording.families_before);
+  recording.ceilings = ceilings;
   head.clear_families();
-  // By events or the host's clock: no counters belong to these launches.
-  AddFamilies(setup_, Difference(engine_.families(), recording.families_before), ceilings, {},
-              head.mutable_families());
+  // Of what a rank leaves that is killed; counters come with the end of the recording.
+  AddFamilies(setup_, recording.families, ceilings, {}, head.mutable_families());
   ++recording.num_steps;
   WriteStep();
   if (recording.num_steps >= recording.request.options().steps()) return Finish("");
@@ -227,11 +256,11 @@ void RankProfiler::WriteStep() {
 }
 
 void RankProfiler::Close(const std::string& why) {
-  if (waiting_.has_value()) SendFailed(waiting_->profile(), why);
-  waiting_.reset();
+  GiveUp(why);
   if (recording_ == nullptr) return;
   if (recording_->num_steps == 0) {
     engine_.RecordSpans(nullptr);
+    if (recording_->counted) counters_.Release();
     SendFailed(recording_->request.profile(), why);
     recording_.reset();
     return;
@@ -245,12 +274,14 @@ void RankProfiler::Finish(const std::string& note) {
   // What ended with the last step may still have been recorded after it.
   v1::RankProfile rest = recording_->spans.Take();
   if (!note.empty()) rest.add_notes(note);
+  if (recording_->counted) recording_->reading = counters_.Release();
   writer_.Run([this, recording = std::exchange(recording_, nullptr), rest = std::move(rest)] {
     const std::string& path = recording->request.path();
     absl::Status& written = recording->written;
     if (written.ok()) written = AppendPiece(path, rest, /*first=*/false);
     absl::StatusOr<v1::RankProfile> profile = ReadPieces(path);
     written.Update(profile.status());
+    if (written.ok() && recording->counted) AddCounters(*recording, &*profile);
     std::string bytes;
     if (written.ok()) {
       bytes = profile->SerializeAsString();
@@ -270,6 +301,19 @@ void RankProfiler::Finish(const std::string& note) {
     update.set_crc32c(Crc32c(std::as_bytes(std::span(bytes))));
     Send(update);
   });
+}
+
+void RankProfiler::AddCounters(Recording& recording, v1::RankProfile* profile) const {
+  const absl::StatusOr<CounterReading> reading = recording.reading.get();
+  if (!reading.ok()) {
+    profile->add_notes(absl::StrCat("without hardware counters: ", reading.status().message()));
+    return;
+  }
+  const MeasuredTable measured =
+      AddSamples(*reading, recording.request.options().max_bytes() / kSampleShare, profile);
+  profile->clear_families();
+  AddFamilies(setup_, recording.families, recording.ceilings, measured,
+              profile->mutable_families());
 }
 
 void RankProfiler::SendFailed(const std::string& profile, const std::string& why) {

@@ -23,6 +23,7 @@
 #include "worker/profile/flight_recorder.h"
 #include "worker/profile/span_recorder.h"
 #include "worker/train/engine.h"
+#include "worker/train/rank_counters.h"
 #include "worker/train/trainer_link.h"
 #include "worker/train/trainer_setup.h"
 
@@ -32,7 +33,7 @@ class RankProfiler {
  public:
   // All outlive it.
   RankProfiler(const RankSetup& setup, Engine& engine, const Device& device, TrainerLink& link,
-               const FlightRecorder& recorder);
+               const FlightRecorder& recorder, RankCounters& counters);
   // Waits for what is being written.
   ~RankProfiler();
   RankProfiler(const RankProfiler&) = delete;
@@ -57,9 +58,13 @@ class RankProfiler {
   struct Recording;
 
   void Take();
+  // What was asked for is not recorded.
+  void GiveUp(const std::string& why);
   void Start(MonotonicTime since);
   void WriteStep();
   void Finish(const std::string& note);
+  // What the window of the recording says. The writer's thread.
+  void AddCounters(Recording& recording, v1::RankProfile* profile) const;
   void Send(const v1::TrainerProfileUpdate& update);
   void SendFailed(const std::string& profile, const std::string& why);
   [[nodiscard]] bool IsAsked(int rank) const;
@@ -69,6 +74,7 @@ class RankProfiler {
   const Device& device_;
   TrainerLink& link_;
   const FlightRecorder& flights_;
+  RankCounters& counters_;
   std::optional<v1::TrainerProfile> waiting_;
   bool starts_ = false;  // with the next step
   // Shared with what is being written of it.

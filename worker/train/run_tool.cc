@@ -54,6 +54,8 @@ roofline.svg and profile.pb (for fsdpctl profile --compare). Nothing is saved or
   --output DIR       where to; made when it is not there
   --steps N          steps to record (5)
   --warmup N         steps before them (3)
+  --counters         hardware counters of a GPU beside the launches; the steps recorded are those
+                     after the driver has opened a window for them, up to a second later
   --top N            kernels in the table; 0: all (20)
   --local-ranks, --communicator, --device, --set: as fsdp-trainer run
 
@@ -64,6 +66,8 @@ Exit codes: as fsdp-trainer --help says.
 )";
 
 namespace {
+
+constexpr std::int64_t kManySteps = 1'000'000'000;
 
 int Code(TrainerExit exit) { return static_cast<int>(exit); }
 
@@ -191,7 +195,8 @@ int RunMain(std::span<const std::string> arguments, const TrainerBackend& backen
 int ProfileMain(std::span<const std::string> arguments, const TrainerBackend& backend) {
   const absl::StatusOr<ToolFlags> flags = ToolFlags::Parse(
       {arguments.begin(), arguments.end()},
-      {"local-ranks", "communicator", "set", "device", "output", "steps", "warmup", "top"}, {});
+      {"local-ranks", "communicator", "set", "device", "output", "steps", "warmup", "top"},
+      {"counters"});
   if (!flags.ok()) return FailUsage("profile", flags.status());
   const auto steps = flags->Integer("steps", 5, 1, kMaxProfileSteps);
   const auto warmup = flags->Integer("warmup", 3, 1, 1000000);
@@ -207,9 +212,11 @@ int ProfileMain(std::span<const std::string> arguments, const TrainerBackend& ba
   if (parsed.exit_code) return *parsed.exit_code;
   v1::ProfileOptions options;
   options.set_steps(static_cast<int>(*steps));
+  options.set_counters(flags->Has("counters"));
   parsed.options.profile = options;
   parsed.options.profile_after_steps = *warmup;
-  CutShort(*warmup + *steps, &parsed.options.job);
+  // The end of the recording ends the training.
+  CutShort(options.counters() ? kManySteps : *warmup + *steps, &parsed.options.job);
   const std::string folder = flags->Text("output", "");
   std::error_code ignored;
   const bool is_ours = !std::filesystem::exists(folder, ignored);

@@ -14,6 +14,10 @@
 namespace fsdp {
 namespace {
 
+// Of a gather whose rate is the bus's: milliseconds of it.
+constexpr std::int64_t kCpuBusBytes = std::int64_t{4} << 20;
+constexpr std::int64_t kGpuBusBytes = std::int64_t{256} << 20;
+
 double SecondsSince(MonotonicTime begin) {
   return absl::ToDoubleSeconds(Clock::Real().Now() - begin);
 }
@@ -45,10 +49,12 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
     scatter_ = std::make_unique<RecordingCommunicator>(*communicators_.scatter, recorder_,
                                                        "scatter", run_.marker);
   }
+  if (communicators_.gather != nullptr) RETURN_IF_ERROR(MeasureBus(*communicators_.gather));
   Communicator* gather = gather_.get();
   Communicator* scatter = scatter_ != nullptr ? scatter_.get() : gather;
   EngineOptions options;
   options.optimizer = setup_.optimizer;
+  options.sample_families = true;
   ASSIGN_OR_RETURN(const AttentionKernels attention, Engine::AttentionFor(setup_.plan, device_));
   LOG_INFO("rank %d on %s; attention forward: %s, backward: %s", setup_.rank(), device_.name(),
            attention.forward, attention.backward);
@@ -58,7 +64,8 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   counters_ =
       std::make_unique<RankCounters>(run_.counters ? run_.counters(device_) : CounterSource(),
                                      setup_.spec().profile(), *engine_, device_);
-  profiler_ = std::make_unique<RankProfiler>(setup_, *engine_, device_, link_, recorder_);
+  profiler_ =
+      std::make_unique<RankProfiler>(setup_, *engine_, device_, link_, recorder_, *counters_);
   checkpoint_options.store = run_.store;
   checkpoint_options.verdict_wait = run_.verdict_wait;
   checkpoints_ = std::make_unique<CheckpointManager>(setup_, *engine_, device_, *exchange_, link_,
@@ -78,6 +85,16 @@ absl::Status RunningRank::Start(const v1::CommitEpoch& commit) {
   progress_.SetState(v1::RANK_STATE_RUNNING);
   progress_.SetStep(at_.step, 0);
   return absl::OkStatus();
+}
+
+// Before the arena takes the memory. Not through the flight recorder: it is no part of a step.
+absl::Status RunningRank::MeasureBus(Communicator& communicator) {
+  const std::int64_t bytes = device_.kind() == DeviceKind::kCpu ? kCpuBusBytes : kGpuBusBytes;
+  const std::size_t allocated = device_.allocated_bytes();
+  const absl::StatusOr<double> rate = MeasureCollective(communicator, device_, bytes);
+  allocated_before_ += device_.allocated_bytes() - allocated;
+  if (!rate.ok()) return WithCause(rate.status(), v1::FAILURE_CAUSE_COMMUNICATION);
+  return ceilings_.AddCollective(*rate);
 }
 
 void RunningRank::LogDataSources() const {
@@ -280,6 +297,7 @@ absl::StatusOr<v1::TrainerDone> RunningRank::Finish(bool finished) {
   LogDataSources();
   progress_.SetPhase(v1::PHASE_CHECKPOINT);
   RETURN_IF_ERROR(checkpoints_->Finish());
+  if (const std::string cost = counters_->DescribeCost(); !cost.empty()) LOG_INFO("%s", cost);
   profiler_->Close("the training ended");
   profiler_.reset();
   progress_.SetState(v1::RANK_STATE_STOPPING);

@@ -69,6 +69,7 @@ class RunningRank {
   absl::Status Report(StepFacts facts);
   absl::StatusOr<v1::TrainerDone> Finish(bool finished);
   void Notice(const std::string& type, const std::string& message);
+  absl::Status MeasureBus(Communicator& communicator);
   void LogDataSources() const;
   // The time since `begin` was spent on `what`.
   void Spend(double* seconds, const char* what, MonotonicTime begin);
@@ -101,7 +102,7 @@ class RunningRank {
 
   const MonotonicTime created_ = Clock::Real().Now();
   // What measuring the ceilings took and gave back.
-  const std::size_t allocated_before_ = device_.allocated_bytes();
+  std::size_t allocated_before_ = device_.allocated_bytes();
   NumericGuard guard_;
   TrainingPosition at_;
   bool evaluated_ = false;                       // at at_.step

@@ -1,7 +1,7 @@
 # One rank from assignment to end (library), and the executable of the CPU backend. The CUDA one is
 # the same main.cc with another trainer_backend_*.cc.
 add_library(fsdp_trainer STATIC
-  checkpoint_tools.cc link_daemon.cc local_launch.cc numeric_guard.cc rank_counters.cc rank_profiler.cc
+  checkpoint_tools.cc link_daemon.cc local_launch.cc numeric_guard.cc counted_recording.cc rank_counters.cc rank_profiler.cc
   run_tool.cc running_rank.cc signal_dump.cc trainer.cc trainer_ceilings.cc
   trainer_checkpoint.cc trainer_data.cc trainer_evaluate.cc trainer_pulse.cc trainer_report.cc trainer_setup.cc)
 target_link_libraries(fsdp_trainer PUBLIC fsdp_train_tools fsdp_engine fsdp_comm fsdp_checkpoint

@@ -5,6 +5,7 @@
 #include "worker/comm/gloo_communicator.h"
 #include "worker/device/cpu/cpu_ceilings.h"
 #include "worker/train/trainer_backend.h"
+#include "worker/train/trainer_ceilings.h"
 
 namespace fsdp {
 namespace {
@@ -48,12 +49,7 @@ TrainerBackend MakeTrainerBackend() {
   };
   backend.measure_ceilings = [](Device& device) -> absl::StatusOr<v1::DeviceCeilings> {
     ASSIGN_OR_RETURN(const DeviceCeilings measured, MeasureCeilings(device));
-    v1::DeviceCeilings ceilings;
-    ceilings.set_device(device.name());
-    ceilings.set_fp32_flops_per_second(measured.fp32_flops_per_second);
-    ceilings.set_bf16_flops_per_second(measured.bf16_flops_per_second);
-    ceilings.set_copy_bytes_per_second(measured.copy_bytes_per_second);
-    return ceilings;
+    return CeilingsRecord(measured, device.name());
   };
   backend.connect = ConnectGloo;
   backend.marker = CpuStreamMarker();

@@ -17,6 +17,7 @@
 #include "worker/device/cuda/cuda_status.h"
 #include "worker/profile/counters/cupti_counters.h"
 #include "worker/train/trainer_backend.h"
+#include "worker/train/trainer_ceilings.h"
 
 namespace fsdp {
 namespace {
@@ -138,12 +139,7 @@ std::int64_t MemoryInUse(Device& device) {
 
 absl::StatusOr<v1::DeviceCeilings> Measure(Device& device) {
   ASSIGN_OR_RETURN(const DeviceCeilings measured, MeasureCudaCeilings(device));
-  v1::DeviceCeilings ceilings;
-  ceilings.set_device(device.name());
-  ceilings.set_fp32_flops_per_second(measured.fp32_flops_per_second);
-  ceilings.set_bf16_flops_per_second(measured.bf16_flops_per_second);
-  ceilings.set_copy_bytes_per_second(measured.copy_bytes_per_second);
-  return ceilings;
+  return CeilingsRecord(measured, device.name());
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ int main(int argc, char** argv) {
   const auto ceilings = fsdp::MeasureCeilings(**device);
   fsdp::Require(ceilings.status());
   std::printf("ceilings: f32 %.0f GFLOP/s, bf16 %.0f GFLOP/s, copy %.1f GB/s\n",
-              ceilings->fp32_flops_per_second / 1e9, ceilings->bf16_flops_per_second / 1e9,
+              ceilings->fp32.alone / 1e9, ceilings->bf16.alone / 1e9,
               ceilings->copy_bytes_per_second / 1e9);
   fsdp::CompareProducts(**device, threads);
   return fsdp::RunStepBench(**device, argc > 2 ? std::atoi(argv[2]) : 8);

@@ -82,8 +82,8 @@ absl::StatusOr<DeviceCeilings> MeasureCeilings(Device& device) {
   if (!bf16.ok()) return bf16.status();
   const auto copy = CopyRate(device);
   if (!copy.ok()) return copy.status();
-  ceilings.fp32_flops_per_second = *fp32;
-  ceilings.bf16_flops_per_second = *bf16;
+  ceilings.fp32.alone = *fp32;
+  ceilings.bf16.alone = *bf16;
   ceilings.copy_bytes_per_second = *copy;
   return ceilings;
 }

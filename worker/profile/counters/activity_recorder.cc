@@ -138,7 +138,11 @@ void ActivityRecorder::TakeRecord(const CUpti_Activity& record) {
     return;
   }
   // Both zero: it had not ended when the buffers were asked for.
-  if (kernel.begin_ns >= kernel.end_ns || records_.kernels.size() >= limits_.max_records) {
+  if (kernel.begin_ns >= kernel.end_ns) {
+    ++records_.num_unfinished;
+    return;
+  }
+  if (records_.kernels.size() >= limits_.max_records) {
     ++records_.num_dropped;
     return;
   }

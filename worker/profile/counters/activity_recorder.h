@@ -26,8 +26,10 @@ class ActivityRecorder {
  public:
   struct Records {
     std::vector<KernelRecord> kernels;  // by begin
-    // Lost in CUPTI for want of a buffer, here beyond max_records, or without times.
+    // Lost in CUPTI for want of a buffer, or here beyond max_records.
     std::int64_t num_dropped = 0;
+    // Still running when recording ended.
+    std::int64_t num_unfinished = 0;
   };
   struct Limits {
     std::size_t buffer_bytes = std::size_t{1} << 20;  // about 5000 records

@@ -38,12 +38,18 @@ class CounterDriver {
   // A driver that is sampling stops.
   virtual ~CounterDriver() = default;
 
+  // How long a window is to last: a driver has room for so many samples of one.
+  enum class Pace : std::uint8_t {
+    kShort,  // a tenth of a second or so, samples as close as kernels of some 30 us want them
+    kLong    // half a second
+  };
+
   // Takes hold of the counters and begins.
   //   PERMISSION_DENIED                counters are for administrators only
   //   UNAVAILABLE, RESOURCE_EXHAUSTED  another tool has them, or memory is short: later
   //   NOT_FOUND, FAILED_PRECONDITION   never on this machine or device
   //   INTERNAL                         anything else
-  virtual absl::Status Begin() = 0;
+  virtual absl::Status Begin(Pace pace) = 0;
   // Ends what Begin began and gives the counters back, whatever the result.
   virtual absl::StatusOr<CounterReading> End() = 0;
 };

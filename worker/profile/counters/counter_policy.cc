@@ -34,12 +34,16 @@ CounterPolicy::CounterPolicy(const CounterWindowOptions& options, bool has_drive
 
 CounterPolicy::Decision CounterPolicy::Next(MonotonicTime now, std::int64_t steps) const {
   if (state_ == CounterState::kSampling) {
+    if (hold_ == HoldState::kOpen) return {};
+    if (hold_ != HoldState::kNone) return {Action::kEnd};
     const absl::Duration left = window_begin_ + options_.max_duration - now;
     const bool over = steps - window_first_step_ >= options_.max_steps;
     if (over || left <= absl::ZeroDuration()) return {Action::kEnd};
     return {Action::kWait, left};
   }
   if (state_ != CounterState::kIdle && state_ != CounterState::kBusy) return {};
+  if (hold_ == HoldState::kPending) return {Action::kBegin};
+  if (options_.only_held) return {};
   if (steps < options_.first_step) return {};
   if (requested_ && state_ == CounterState::kIdle) return {Action::kBegin};
   const absl::Duration left = next_begin_ - now;
@@ -47,8 +51,19 @@ CounterPolicy::Decision CounterPolicy::Next(MonotonicTime now, std::int64_t step
   return {Action::kWait, left};
 }
 
+void CounterPolicy::Hold() {
+  const bool can = state_ != CounterState::kDenied && state_ != CounterState::kUnavailable &&
+                   state_ != CounterState::kAnalytic;
+  hold_ = can ? HoldState::kPending : HoldState::kRefused;
+}
+
+void CounterPolicy::Release() {
+  hold_ = hold_ == HoldState::kOpen ? HoldState::kReleased : HoldState::kNone;
+}
+
 void CounterPolicy::OnBegun(const absl::Status& status, MonotonicTime now, std::int64_t steps) {
   requested_ = false;
+  if (hold_ == HoldState::kPending) hold_ = status.ok() ? HoldState::kOpen : HoldState::kRefused;
   if (!status.ok()) return Refuse(status, now);
   state_ = CounterState::kSampling;
   message_.clear();
@@ -58,6 +73,7 @@ void CounterPolicy::OnBegun(const absl::Status& status, MonotonicTime now, std::
 }
 
 void CounterPolicy::OnEnded(const absl::Status& status, MonotonicTime now) {
+  if (hold_ == HoldState::kReleased) hold_ = HoldState::kNone;
   if (!status.ok()) return Refuse(status, now);
   state_ = CounterState::kIdle;
   retry_ = options_.retry_initial;

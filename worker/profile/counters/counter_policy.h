@@ -26,7 +26,18 @@ enum class CounterState : std::uint8_t {
 // "idle", "sampling", ...: the label of fsdp_profiler_state.
 const char* NameOf(CounterState state);
 
+// What became of the wish for a window that lasts until it is released.
+enum class HoldState : std::uint8_t {
+  kNone,
+  kPending,   // wanted
+  kOpen,      // the window is open
+  kReleased,  // to be ended
+  kRefused,   // the policy's message says why
+};
+
 struct CounterWindowOptions {
+  // No window but those that are held.
+  bool only_held = false;
   // A window ends after so many steps or so long, whichever is first.
   int max_steps = 5;
   absl::Duration max_duration = absl::Milliseconds(500);
@@ -58,6 +69,12 @@ class CounterPolicy {
   // The next window is wanted now, not when it is due. What another tool holds is waited for as
   // ever.
   void Request() { requested_ = true; }
+  // The next window begins now, in place of one that is open, and lasts until Release. One at a
+  // time.
+  void Hold();
+  // Before it has begun, the window ends as any other.
+  void Release();
+  [[nodiscard]] HoldState hold() const { return hold_; }
 
   // Whether the end of a step may change what Next says; otherwise only time does.
   [[nodiscard]] bool WatchesSteps(std::int64_t steps) const {
@@ -80,6 +97,7 @@ class CounterPolicy {
   std::string message_;
   MonotonicTime next_begin_;
   bool requested_ = false;
+  HoldState hold_ = HoldState::kNone;
   MonotonicTime window_begin_;
   std::int64_t window_first_step_ = 0;
   absl::Duration retry_;

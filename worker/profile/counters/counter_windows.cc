@@ -19,10 +19,11 @@ CounterWindows::~CounterWindows() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (released_.has_value()) released_->set_value(absl::CancelledError("the rank ended"));
 }
 
 void CounterWindows::StartThread() {
-  if (driver_ != nullptr) thread_ = std::thread([this] { Loop(); });
+  if (driver_ != nullptr && !thread_.joinable()) thread_ = std::thread([this] { Loop(); });
 }
 
 void CounterWindows::OnStep() {
@@ -41,12 +42,44 @@ void CounterWindows::Request() {
   wake_.notify_all();
 }
 
+void CounterWindows::Hold() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  policy_.Hold();
+  woken_ = true;
+  wake_.notify_all();
+}
+
+HoldState CounterWindows::hold() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return policy_.hold();
+}
+
+std::future<absl::StatusOr<CounterReading>> CounterWindows::Release() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  policy_.Release();
+  std::promise<absl::StatusOr<CounterReading>> promise;
+  std::future<absl::StatusOr<CounterReading>> reading = promise.get_future();
+  if (policy_.hold() != HoldState::kReleased) {
+    promise.set_value(absl::FailedPreconditionError("no window was open"));
+    return reading;
+  }
+  released_ = std::move(promise);
+  woken_ = true;
+  wake_.notify_all();
+  return reading;
+}
+
 fsdp::v1::ProfilerHealth CounterWindows::Health() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   fsdp::v1::ProfilerHealth health = health_;
   health.set_state(NameOf(policy_.state()));
   health.set_message(policy_.message());
   return health;
+}
+
+bool CounterWindows::is_sampling() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return policy_.state() == CounterState::kSampling;
 }
 
 absl::Duration CounterWindows::RunOnce() {
@@ -65,17 +98,29 @@ absl::Duration CounterWindows::RunOnce() {
 }
 
 void CounterWindows::Begin() {
-  const absl::Status status = driver_->Begin();
+  // A recording begins some steps after its window, and lasts for several.
+  const bool held = hold() == HoldState::kPending;
+  const absl::Status status =
+      driver_->Begin(held ? CounterDriver::Pace::kLong : CounterDriver::Pace::kShort);
   const std::lock_guard<std::mutex> lock(mutex_);
   // From here on, not from the call: what the driver takes to begin is none of the window.
   policy_.OnBegun(status, clock_.Now(), num_steps_);
 }
 
 void CounterWindows::End() {
-  const absl::StatusOr<CounterReading> reading = driver_->End();
+  absl::StatusOr<CounterReading> reading = driver_->End();
   Use use;
-  if (reading.ok()) use = reader_(*reading);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  // Only a window that is open can be released.
+  std::unique_lock<std::mutex> lock(mutex_);
+  std::optional<std::promise<absl::StatusOr<CounterReading>>> released =
+      std::exchange(released_, std::nullopt);
+  lock.unlock();
+  if (released.has_value()) {
+    released->set_value(reading);
+  } else if (reading.ok()) {
+    use = reader_(*reading);
+  }
+  lock.lock();
   policy_.OnEnded(reading.status(), clock_.Now());
   if (!reading.ok()) return;
   health_.set_windows(health_.windows() + 1);

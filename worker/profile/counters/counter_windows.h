@@ -8,9 +8,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -39,14 +41,26 @@ class CounterWindows {
   // Ends an open window, unread, and the thread.
   ~CounterWindows();
 
-  // Runs RunOnce on a thread until the end. Once.
+  // Runs RunOnce on a thread until the end. The step thread; does nothing the second time.
   void StartThread();
 
   // A step is over: the step thread.
   void OnStep();
   // The next window begins as soon as it can.
   void Request();
+
+  // For a recording: a window of its own, which lasts until Release and which the reader never
+  // sees. Hold does not wait: hold() says when it is open, or that it was refused (for which
+  // Health().message has the cause).
+  void Hold();
+  [[nodiscard]] HoldState hold() const;
+  // Ends the window. Its reading comes when the driver has it; at once
+  //   FAILED_PRECONDITION  it was not open
+  // or what the driver's End says.
+  std::future<absl::StatusOr<CounterReading>> Release();
   [[nodiscard]] fsdp::v1::ProfilerHealth Health() const;
+  // Whether a window is open.
+  [[nodiscard]] bool is_sampling() const;
 
   // One decision and its deed; returns how long to wait for the next one. For the thread, and for
   // tests without it.
@@ -67,6 +81,7 @@ class CounterWindows {
   CounterPolicy policy_;
   fsdp::v1::ProfilerHealth health_;  // without state and message
   std::int64_t num_steps_ = 0;
+  std::optional<std::promise<absl::StatusOr<CounterReading>>> released_;
   bool woken_ = false;
   bool stopping_ = false;
 

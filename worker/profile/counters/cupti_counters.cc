@@ -1,5 +1,6 @@
 #include "worker/profile/counters/cupti_counters.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "proto/support/status.h"
@@ -22,10 +23,11 @@ class CuptiCounters final : public CounterDriver {
     if (sampling_) static_cast<void>(End());
   }
 
-  absl::Status Begin() override {
+  absl::Status Begin(Pace pace) override {
     const ClockPair begin = ReadClocks();
     RETURN_IF_ERROR(Open());
-    RETURN_IF_ERROR(sampler_->Start());
+    RETURN_IF_ERROR(
+        sampler_->Start(pace == Pace::kShort ? options_.interval : options_.long_interval));
     if (const absl::Status status = recorder_->Begin(); !status.ok()) {
       static_cast<void>(recorder_->End());
       static_cast<void>(sampler_->Stop());
@@ -50,10 +52,17 @@ class CuptiCounters final : public CounterDriver {
     CounterReading reading;
     reading.begin_ns = begin_ns_;
     reading.end_ns = begin.monotonic_ns;
+    // Beyond a full image there was a window, but no samples.
+    if (samples->is_full && !samples->samples.empty()) {
+      reading.end_ns = std::min(reading.end_ns, samples->samples.back().end_ns);
+    }
     reading.samples = std::move(samples->samples);
     reading.kernels = std::move(records->kernels);
     reading.sm_clock_hertz = samples->sm_clock_hertz;
-    reading.dropped["overflow"] = samples->num_lost + samples->num_overflows + records->num_dropped;
+    reading.dropped["overflow"] = samples->num_overflows + records->num_dropped;
+    // What the end of the window, or of the image, cut off.
+    reading.dropped["edge"] = records->num_unfinished + (samples->is_full ? samples->num_open : 0);
+    reading.dropped["late"] = samples->is_full ? 0 : samples->num_open;
     reading.overhead_seconds["enable"] =
         std::exchange(enable_seconds_, 0) + SecondsBetween(begin, ReadClocks());
     reading.overhead_seconds["decode"] = samples->decode_seconds;
@@ -68,7 +77,6 @@ class CuptiCounters final : public CounterDriver {
     ASSIGN_OR_RETURN(recorder_, ActivityRecorder::Get(*cupti));
     PmSampler::Options options;
     options.device = options_.device;
-    options.interval = options_.interval;
     ASSIGN_OR_RETURN(sampler_, PmSampler::Create(*cupti, options));
     return absl::OkStatus();
   }

@@ -15,7 +15,8 @@ namespace fsdp {
 
 struct CuptiCountersOptions {
   int device = 0;  // CUDA ordinal in this process
-  std::chrono::nanoseconds interval = std::chrono::microseconds(100);
+  std::chrono::nanoseconds interval = std::chrono::microseconds(25);        // of samples
+  std::chrono::nanoseconds long_interval = std::chrono::microseconds(100);  // at Pace::kLong
 };
 
 // Never fails: what is missing shows in its first Begin, which also does what takes long (about

@@ -12,7 +12,7 @@ absl::Status Absent() {
 
 class NoCounters final : public CounterDriver {
  public:
-  absl::Status Begin() override { return Absent(); }
+  absl::Status Begin(Pace /*pace*/) override { return Absent(); }
   absl::StatusOr<CounterReading> End() override { return Absent(); }
 };
 

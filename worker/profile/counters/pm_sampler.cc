@@ -17,8 +17,7 @@ using SteadyClock = std::chrono::steady_clock;
 // After the stop; each takes what the device has. A driver that never says "no more" must not keep
 // the trainer.
 constexpr int kMaxDrains = 1000;
-// Decodes of a full image that wait for its last samples to be completed, before they are given up.
-constexpr int kMaxFullDecodes = 5;
+constexpr std::size_t kFewSamples = 64;
 
 double SecondsSince(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
@@ -84,12 +83,12 @@ PmSampler::~PmSampler() {
   if (object_ != nullptr) static_cast<void>(Stop());
 }
 
-absl::Status PmSampler::Start() {
+absl::Status PmSampler::Start(std::chrono::nanoseconds interval) {
   FSDP_CUPTI_PARAMS(CUpti_PmSampling_Enable_Params, enable);
   enable.deviceIndex = static_cast<std::size_t>(options_.device);
   FSDP_RETURN_IF_CUPTI_CLAIM_ERROR(cupti_, PmSamplingEnable, &enable);
   object_ = enable.pPmSamplingObject;
-  if (const absl::Status status = Configure(); !status.ok()) {
+  if (const absl::Status status = Configure(interval); !status.ok()) {
     Disable();
     return status;
   }
@@ -102,35 +101,44 @@ absl::Status PmSampler::Start() {
   return absl::OkStatus();
 }
 
-absl::Status PmSampler::Configure() {
+absl::Status PmSampler::Configure(std::chrono::nanoseconds interval) {
   FSDP_CUPTI_PARAMS(CUpti_PmSampling_SetConfig_Params, config);
   config.pPmSamplingObject = object_;
   config.configSize = metrics_->config().size();
   config.pConfig = metrics_->config().data();
   config.hardwareBufferSize = options_.hardware_buffer_bytes;
-  config.samplingInterval = static_cast<std::uint64_t>(options_.interval.count());
+  config.samplingInterval = static_cast<std::uint64_t>(interval.count());
   config.triggerMode = CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL;
   // A full buffer is said to be full; the other mode overwrites samples silently.
   config.hwBufferAppendMode = CUPTI_PM_SAMPLING_HARDWARE_BUFFER_APPEND_MODE_KEEP_OLDEST;
   FSDP_RETURN_IF_CUPTI_CLAIM_ERROR(cupti_, PmSamplingSetConfig, &config);
 
-  std::vector<const char*> names = metrics_->names();
-  FSDP_CUPTI_PARAMS(CUpti_PmSampling_GetCounterDataSize_Params, size);
-  size.pPmSamplingObject = object_;
-  size.pMetricNames = names.data();
-  size.numMetrics = names.size();
-  size.maxSamples = options_.max_samples;
-  FSDP_RETURN_IF_CUPTI_ERROR(cupti_, PmSamplingGetCounterDataSize, &size);
-  image_.resize(size.counterDataSize);
-  RETURN_IF_ERROR(InitializeImage());
-
+  RETURN_IF_ERROR(MakeImage());
   FSDP_CUPTI_PARAMS(CUpti_PmSampling_Start_Params, start);
   start.pPmSamplingObject = object_;
   FSDP_RETURN_IF_CUPTI_CLAIM_ERROR(cupti_, PmSamplingStart, &start);
   return absl::OkStatus();
 }
 
-absl::Status PmSampler::InitializeImage() {
+absl::StatusOr<std::size_t> PmSampler::ImageBytes(std::size_t num_samples) const {
+  std::vector<const char*> names = metrics_->names();
+  FSDP_CUPTI_PARAMS(CUpti_PmSampling_GetCounterDataSize_Params, size);
+  size.pPmSamplingObject = object_;
+  size.pMetricNames = names.data();
+  size.numMetrics = names.size();
+  size.maxSamples = static_cast<std::uint32_t>(num_samples);
+  FSDP_RETURN_IF_CUPTI_ERROR(cupti_, PmSamplingGetCounterDataSize, &size);
+  return size.counterDataSize;
+}
+
+absl::Status PmSampler::MakeImage() {
+  // Beside what each sample takes an image has a part that does not grow.
+  ASSIGN_OR_RETURN(const std::size_t few, ImageBytes(kFewSamples));
+  ASSIGN_OR_RETURN(const std::size_t more, ImageBytes(2 * kFewSamples));
+  const std::size_t each = std::max<std::size_t>(1, (more - few) / kFewSamples);
+  const std::size_t num_samples = std::max(kFewSamples, options_.image_bytes / each);
+  ASSIGN_OR_RETURN(const std::size_t bytes, ImageBytes(num_samples));
+  image_.resize(bytes);
   num_taken_ = 0;
   FSDP_CUPTI_PARAMS(CUpti_PmSampling_CounterDataImage_Initialize_Params, params);
   params.pPmSamplingObject = object_;
@@ -141,7 +149,7 @@ absl::Status PmSampler::InitializeImage() {
 }
 
 void PmSampler::DecodeLoop() {
-  while (!stopping_ && decode_status_.ok()) {
+  while (!stopping_ && decode_status_.ok() && !samples_.is_full) {
     const absl::StatusOr<bool> more = Decode();
     decode_status_ = more.status();
     if (more.ok() && !*more) std::this_thread::sleep_for(options_.poll);
@@ -151,40 +159,31 @@ void PmSampler::DecodeLoop() {
 absl::StatusOr<bool> PmSampler::Decode() {
   const SteadyClock::time_point begin = SteadyClock::now();
   const std::size_t taken_before = num_taken_;
-  bool is_full = false;
-  for (int attempt = 0; attempt < kMaxFullDecodes; ++attempt) {
-    FSDP_CUPTI_PARAMS(CUpti_PmSampling_DecodeData_Params, decode);
-    decode.pPmSamplingObject = object_;
-    decode.pCounterDataImage = image_.data();
-    decode.counterDataImageSize = image_.size();
-    const CUptiResult result = cupti_.PmSamplingDecodeData(&decode);
-    // An overflow is an error to CUPTI too; the samples before it are good.
-    if (result != CUPTI_ERROR_OUT_OF_MEMORY) {
-      RETURN_IF_ERROR(cupti_.ToStatus(result, "cuptiPmSamplingDecodeData"));
-    }
-    if (decode.overflow != 0 || result == CUPTI_ERROR_OUT_OF_MEMORY) ++samples_.num_overflows;
-    FSDP_CUPTI_PARAMS(CUpti_PmSampling_GetCounterDataInfo_Params, info);
-    info.pCounterDataImage = image_.data();
-    info.counterDataImageSize = image_.size();
-    FSDP_RETURN_IF_CUPTI_ERROR(cupti_, PmSamplingGetCounterDataInfo, &info);
-    RETURN_IF_ERROR(TakeCompleted(info.numCompletedSamples));
-    is_full = decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL ||
-              info.numPopulatedSamples >= info.numTotalSamples;
-    const std::size_t num_open = info.numPopulatedSamples - info.numCompletedSamples;
-    // Cleared as soon as nothing is open and half of it is used; a full image waits for what is
-    // open a few times.
-    const bool clear = num_open == 0 && 2 * info.numPopulatedSamples >= info.numTotalSamples;
-    const bool give_up = is_full && attempt + 1 == kMaxFullDecodes;
-    if (clear || give_up) {
-      samples_.num_lost += static_cast<std::int64_t>(num_open);
-      RETURN_IF_ERROR(InitializeImage());
-      samples_.decode_seconds += SecondsSince(begin);
-      return true;
-    }
-    if (!is_full) break;
+  FSDP_CUPTI_PARAMS(CUpti_PmSampling_DecodeData_Params, decode);
+  decode.pPmSamplingObject = object_;
+  decode.pCounterDataImage = image_.data();
+  decode.counterDataImageSize = image_.size();
+  const CUptiResult result = cupti_.PmSamplingDecodeData(&decode);
+  // An overflow is an error to CUPTI too; the samples before it are good.
+  if (result != CUPTI_ERROR_OUT_OF_MEMORY) {
+    RETURN_IF_ERROR(cupti_.ToStatus(result, "cuptiPmSamplingDecodeData"));
   }
+  if (decode.overflow != 0 || result == CUPTI_ERROR_OUT_OF_MEMORY) samples_.num_overflows = 1;
+  FSDP_CUPTI_PARAMS(CUpti_PmSampling_GetCounterDataInfo_Params, info);
+  info.pCounterDataImage = image_.data();
+  info.counterDataImageSize = image_.size();
+  FSDP_RETURN_IF_CUPTI_ERROR(cupti_, PmSamplingGetCounterDataInfo, &info);
+  RETURN_IF_ERROR(TakeCompleted(info.numCompletedSamples));
+  samples_.num_open =
+      static_cast<std::int64_t>(info.numPopulatedSamples - info.numCompletedSamples);
+  samples_.is_full =
+      decode.decodeStopReason == CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL ||
+      info.numPopulatedSamples >= info.numTotalSamples;
   samples_.decode_seconds += SecondsSince(begin);
-  return num_taken_ > taken_before;
+  // After an overflow the driver goes on saying so, whether or not anything comes.
+  const bool is_over = samples_.num_overflows > 0 && num_taken_ == taken_before;
+  return decode.decodeStopReason != CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS &&
+         !samples_.is_full && !is_over;
 }
 
 absl::Status PmSampler::TakeCompleted(std::size_t num_completed) {
@@ -252,12 +251,13 @@ absl::StatusOr<PmSampler::Samples> PmSampler::Stop() {
   if (decoder_.joinable()) decoder_.join();
   absl::Status status = decode_status_;
   status.Update(stopped);
-  for (int i = 0; i < kMaxDrains && status.ok(); ++i) {
+  for (int i = 0; i < kMaxDrains && status.ok() && !samples_.is_full; ++i) {
     const absl::StatusOr<bool> more = Decode();
     status.Update(more.status());
     if (more.ok() && !*more) break;
   }
   Disable();
+  image_ = std::vector<std::uint8_t>();
   RETURN_IF_ERROR(status);
   if (num_clocks_ > 0) samples_.sm_clock_hertz = clock_sum_ / static_cast<double>(num_clocks_);
   return std::exchange(samples_, Samples());

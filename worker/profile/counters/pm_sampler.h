@@ -28,18 +28,21 @@ class PmSampler {
  public:
   struct Options {
     int device = 0;  // CUDA ordinal
-    std::chrono::nanoseconds interval = std::chrono::microseconds(100);
-    // On the device. A sample takes about 10 kB there: 64 MiB are 0.6 s of the interval above.
+    // On the device; a sample takes about 10 kB there until it is decoded.
     std::size_t hardware_buffer_bytes = std::size_t{64} << 20;
-    // Of the image that samples are decoded into, 77 kB each on the host.
-    std::uint32_t max_samples = 512;
-    std::chrono::milliseconds poll = std::chrono::milliseconds(10);
+    // Of the image that samples are decoded into, on the host while sampling goes on. It holds all
+    // of them: the newest few hundred are never complete before the end, so an image that was to be
+    // used again and again would lose them each time. When it is full, sampling is over.
+    std::size_t image_bytes = std::size_t{384} << 20;
+    std::chrono::milliseconds poll = std::chrono::milliseconds(5);
   };
   struct Samples {
     std::vector<CounterSample> samples;  // in order of time, on CLOCK_MONOTONIC
     double sm_clock_hertz = 0;           // mean
-    std::int64_t num_lost = 0;           // populated, and never completed
-    std::int64_t num_overflows = 0;  // of the hardware buffer: samples are gone, unknown how many
+    bool is_full = false;                // before Stop
+    std::int64_t num_open = 0;           // populated, and not complete at the end
+    // The hardware buffer was full: samples are gone, unknown how many. 0 or 1.
+    std::int64_t num_overflows = 0;
     double decode_seconds = 0;
     double evaluate_seconds = 0;
   };
@@ -54,17 +57,19 @@ class PmSampler {
   PmSampler& operator=(const PmSampler&) = delete;
 
   // Takes the device's counters and begins. PERMISSION_DENIED, UNAVAILABLE: as ToStatus.
-  absl::Status Start();
+  absl::Status Start(std::chrono::nanoseconds interval);
   // Ends, reads what is left and gives the counters back, whatever the result.
   absl::StatusOr<Samples> Stop();
 
  private:
   PmSampler(const CuptiLibrary& cupti, const Options& options, const MetricSet& set)
       : cupti_(cupti), options_(options), set_(set) {}
-  absl::Status Configure();
-  absl::Status InitializeImage();
+  absl::Status Configure(std::chrono::nanoseconds interval);
+  // Bytes of an image for so many samples.
+  absl::StatusOr<std::size_t> ImageBytes(std::size_t num_samples) const;
+  absl::Status MakeImage();
   void DecodeLoop();
-  // Takes what the device has. False: nothing more for now.
+  // Takes what the device has. False: nothing more for now, or the image is full.
   absl::StatusOr<bool> Decode();
   absl::Status TakeCompleted(std::size_t num_completed);
   [[nodiscard]] CounterSample SampleOf(std::span<const double> values) const;
@@ -75,7 +80,7 @@ class PmSampler {
   const MetricSet& set_;
   std::unique_ptr<CuptiMetrics> metrics_;
   CUpti_PmSampling_Object* object_ = nullptr;
-  // One image across decodes: a sample may be populated by one and completed by a later one.
+  // One for all decodes: a sample is populated by one and completed by a later one.
   std::vector<std::uint8_t> image_;
   std::size_t num_taken_ = 0;  // of the image's samples
   std::thread decoder_;

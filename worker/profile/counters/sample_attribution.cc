@@ -167,4 +167,13 @@ FamilyCounterTable SampleAttribution::Solve() const {
   return table;
 }
 
+MeasuredTable MeasuredOf(const FamilyCounterTable& table) {
+  MeasuredTable measured{};
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    if (table[i].source != v1::METRIC_SOURCE_PM_SAMPLING) continue;
+    measured[i] = {table[i].num_samples, table[i].sm, table[i].hbm, table[i].tensor};
+  }
+  return measured;
+}
+
 }  // namespace fsdp

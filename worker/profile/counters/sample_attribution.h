@@ -62,6 +62,8 @@ struct FamilyCounters {
   double tensor = 0;
 };
 using FamilyCounterTable = std::array<FamilyCounters, kNumKernelFamilies>;
+// As verdicts take them.
+MeasuredTable MeasuredOf(const FamilyCounterTable& table);
 
 class SampleAttribution {
  public:

@@ -2,7 +2,11 @@
 
 #include "worker/train/rank_counters.h"
 
+#include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,11 +26,12 @@ struct Script {
   absl::Status refusal;
 };
 
-// A gather that fills its window: one stream, one family, samples of 80 % HBM.
+// A gather that fills its window: one stream, one family, samples of 80 % HBM, at least 100 of
+// them.
 class ScriptedDriver final : public CounterDriver {
  public:
   explicit ScriptedDriver(std::shared_ptr<Script> script) : script_(std::move(script)) {}
-  absl::Status Begin() override {
+  absl::Status Begin(Pace /*pace*/) override {
     ++script_->begins;
     begin_ns_ = Now();
     return script_->refusal;
@@ -34,12 +39,13 @@ class ScriptedDriver final : public CounterDriver {
   absl::StatusOr<CounterReading> End() override {
     CounterReading reading;
     reading.begin_ns = begin_ns_;
-    reading.end_ns = begin_ns_ + 100 * kSampleNs;
+    const std::int64_t num_samples = std::max<std::int64_t>(100, (Now() - begin_ns_) / kSampleNs);
+    reading.end_ns = begin_ns_ + num_samples * kSampleNs;
     // The compute stream's records say where the window is whole.
     reading.kernels.push_back({reading.begin_ns, reading.begin_ns + 1, kComputeStream, 1});
     reading.kernels.push_back({reading.begin_ns, reading.end_ns, kGatherStream, 2});
     reading.kernels.push_back({reading.end_ns - 1, reading.end_ns, kComputeStream, 3});
-    for (int i = 0; i < 100; ++i) {
+    for (std::int64_t i = 0; i < num_samples; ++i) {
       const std::int64_t at = begin_ns_ + i * kSampleNs;
       reading.samples.push_back({at, at + kSampleNs, 0.05, 0.8, 0});
     }
@@ -59,10 +65,12 @@ class ScriptedDriver final : public CounterDriver {
 
 class RankCountersTest : public TrainerTest {
  protected:
-  // One rank of a job with windows back to back; what it reported.
-  std::vector<v1::StepReport> Train(bool enabled, std::int64_t steps) {
+  // One rank of a job with windows back to back; what it reported. `profile`: after two steps, if
+  // it names one; its end ends the training.
+  std::vector<v1::StepReport> Train(bool enabled, std::int64_t steps,
+                                    const v1::TrainerProfile& profile = {}) {
     v1::TrainingJob job = Job(steps);
-    if (enabled) job.mutable_spec()->mutable_profile()->set_enabled(true);
+    job.mutable_spec()->mutable_profile()->set_enabled(enabled);
     job.mutable_spec()->mutable_profile()->set_every_seconds(0);
     Epoch epoch(job);
     epoch.counters = [this](Device& device) {
@@ -74,9 +82,29 @@ class RankCountersTest : public TrainerTest {
       };
       return source;
     };
+    const bool profiled = !profile.profile().empty();
+    if (profiled) {
+      epoch.links[0]->ProfileAfter(2, profile);
+      epoch.links[0]->StopAfterProfile();
+    }
     epoch.Run();
-    EXPECT_TRUE(epoch.done().finished());
+    EXPECT_EQ(epoch.done().finished(), !profiled);
     return epoch.links[0]->Steps();
+  }
+
+  [[nodiscard]] v1::TrainerProfile CountedRequest() const {
+    v1::TrainerProfile profile;
+    profile.set_profile("p1");
+    profile.mutable_options()->set_steps(20);
+    profile.mutable_options()->set_counters(true);
+    profile.set_path(directory_ + "/recording");
+    return profile;
+  }
+  [[nodiscard]] v1::RankProfile Recording() const {
+    std::ifstream file(directory_ + "/recording", std::ios::binary);
+    v1::RankProfile profile;
+    EXPECT_TRUE(profile.ParseFromString(std::string(std::istreambuf_iterator<char>(file), {})));
+    return profile;
   }
 
   std::shared_ptr<Script> script_ = std::make_shared<Script>();
@@ -96,6 +124,30 @@ TEST_F(RankCountersTest, WindowsBeginOnceTheOrderIsKnownAndTheirCountsAreReporte
   EXPECT_GT(health.windows(), 0);
   EXPECT_GT(health.samples(), 30);
   EXPECT_EQ(steps[3].profiler().windows(), 0) << "no window before the order is known";
+}
+
+TEST_F(RankCountersTest, ARecordingHasAWindowOfItsOwn) {
+  // The window opens on another thread while the steps go on.
+  const std::vector<v1::StepReport> steps = Train(false, 1'000'000, CountedRequest());
+  EXPECT_EQ(script_->begins, 1);
+  EXPECT_EQ(script_->ends, 1);
+  EXPECT_EQ(steps.back().profiler().state(), "analytic");
+  const v1::RankProfile profile = Recording();
+  EXPECT_EQ(profile.steps_size(), 20);
+  EXPECT_EQ(profile.counter_source(), v1::METRIC_SOURCE_PM_SAMPLING);
+  ASSERT_EQ(profile.counters_size(), 4) << "memory, sm, hbm, tensor";
+  EXPECT_EQ(profile.counters(2).name(), "hbm");
+  EXPECT_THAT(profile.counters(2).values(), ::testing::Each(0.8));
+  EXPECT_FALSE(profile.families().empty());
+}
+
+TEST_F(RankCountersTest, ARecordingWithoutCountersSaysWhy) {
+  script_->refusal = absl::PermissionDeniedError("counters are for administrators");
+  Train(false, 1'000'000, CountedRequest());
+  const v1::RankProfile profile = Recording();
+  EXPECT_EQ(profile.steps_size(), 20);
+  EXPECT_EQ(profile.counter_source(), v1::METRIC_SOURCE_ANALYTIC);
+  EXPECT_THAT(profile.notes(), ::testing::Contains(::testing::HasSubstr("administrators")));
 }
 
 TEST_F(RankCountersTest, ADriverThatRefusesLeavesTrainingAlone) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -150,6 +151,23 @@ TEST_F(RunCommandTest, WithoutACudaBuildTheDeviceFlagSaysSo) {
   const Ended ended = Run("--device cuda");
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.output, HasSubstr("fsdp-trainer-cuda does not exist"));
+}
+
+TEST_F(RunCommandTest, AProfileEndsTheTrainingAndSaysWhyItHasNoCounters) {
+  const std::string folder = directory_ + "/profile";
+  const Ended ended = Shell(Trainer() +
+                            "profile " FSDP_SOURCE_DIR
+                            "/deploy/examples/tiny.yaml --set limits.maxSteps=1000000 "
+                            "--local-ranks 2 --steps 3 --counters --output " +
+                            folder);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("matmul.mlp"));
+  for (const char* name : {"report.html", "kernels.txt", "profile.pb", "trace.perfetto-trace"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder + "/" + name)) << name;
+  }
+  std::ifstream page(folder + "/report.html");
+  const std::string text(std::istreambuf_iterator<char>(page), {});
+  EXPECT_THAT(text, HasSubstr("without hardware counters"));
 }
 
 }  // namespace

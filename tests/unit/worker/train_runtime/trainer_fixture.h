@@ -36,6 +36,9 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
     stop_mode_ = mode;
   }
 
+  // The stop arrives once the profile that it was asked for has ended.
+  void StopAfterProfile() { stop_after_profile_ = true; }
+
   absl::Status Send(const v1::TrainerToDaemon& message) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (message.has_pulse()) {
@@ -43,6 +46,8 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
       return absl::OkStatus();
     }
     messages_.push_back(message);
+    const v1::ProfileState state = message.profile().state();
+    if (state == v1::PROFILE_STATE_DONE || state == v1::PROFILE_STATE_FAILED) profile_ended_ = true;
     return absl::OkStatus();
   }
   absl::StatusOr<v1::CommitEpoch> WaitCommit() override { return v1::CommitEpoch(); }
@@ -59,6 +64,11 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
     return verdict;
   }
   std::optional<v1::TrainerStop> stop() override {
+    if (stop_after_profile_ && profile_ended_) {
+      v1::TrainerStop stop;
+      stop.set_mode(v1::STOP_MODE_DRAIN);
+      return stop;
+    }
     if (stop_after_ == 0 || static_cast<std::int64_t>(Steps().size()) < stop_after_) {
       return std::nullopt;
     }
@@ -72,6 +82,7 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
     profile_ = profile;
   }
   std::optional<v1::TrainerProfile> TakeProfile() override {
+    if (!profile_.has_value()) return std::nullopt;
     if (static_cast<std::int64_t>(Steps().size()) < profile_after_) return std::nullopt;
     return std::exchange(profile_, std::nullopt);
   }
@@ -137,6 +148,8 @@ class FakeLink final : public TrainerLink, private RendezvousStore {
   std::int64_t stop_after_ = 0;
   v1::StopMode stop_mode_ = v1::STOP_MODE_UNSPECIFIED;
   std::int64_t profile_after_ = 0;
+  bool stop_after_profile_ = false;
+  std::atomic<bool> profile_ended_ = false;
   std::optional<v1::TrainerProfile> profile_;
 };
 

@@ -1,6 +1,7 @@
 #include "worker/profile/counters/counter_windows.h"
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Script {
   std::size_t num_begins = 0;
   std::size_t num_ends = 0;
   bool sampling = false;
+  CounterDriver::Pace pace = CounterDriver::Pace::kShort;
   std::atomic<int> num_windows{0};
 };
 
@@ -25,8 +27,9 @@ class FakeDriver : public CounterDriver {
   explicit FakeDriver(Script& script) : script_(script) {}
   ~FakeDriver() override { script_.sampling = false; }
 
-  absl::Status Begin() override {
+  absl::Status Begin(Pace pace) override {
     EXPECT_FALSE(script_.sampling);
+    script_.pace = pace;
     const std::size_t call = script_.num_begins++;
     absl::Status status = call < script_.begins.size() ? script_.begins[call] : absl::OkStatus();
     script_.sampling = status.ok();
@@ -143,6 +146,84 @@ TEST_F(CounterWindowsTest, ARequestedWindowComesAtOnce) {
   EXPECT_EQ(State(), "sampling");
 }
 
+TEST_F(CounterWindowsTest, AHeldWindowIsItsOwnersAlone) {
+  windows_->Hold();
+  EXPECT_EQ(windows_->hold(), HoldState::kPending);
+  windows_->RunOnce();
+  EXPECT_EQ(windows_->hold(), HoldState::kOpen) << "it waits for no first steps";
+  EXPECT_EQ(script_.pace, CounterDriver::Pace::kLong);
+  Steps(100);
+  clock_.Advance(absl::Minutes(10));
+  EXPECT_EQ(windows_->RunOnce(), absl::InfiniteDuration());
+  std::future<absl::StatusOr<CounterReading>> reading = windows_->Release();
+  windows_->RunOnce();
+  const absl::StatusOr<CounterReading> read = reading.get();
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->samples.size(), 10U);
+  EXPECT_EQ(windows_->hold(), HoldState::kNone);
+  EXPECT_EQ(State(), "idle");
+  EXPECT_EQ(windows_->Health().windows(), 1);
+  EXPECT_EQ(windows_->Health().samples(), 0) << "its reader never saw it";
+  EXPECT_EQ(windows_->Health().dropped().at("overflow"), 2);
+}
+
+TEST_F(CounterWindowsTest, AHeldWindowTakesThePlaceOfAnOpenOne) {
+  Steps(3);
+  windows_->RunOnce();
+  EXPECT_EQ(State(), "sampling");
+  windows_->Hold();
+  windows_->RunOnce();
+  EXPECT_EQ(script_.pace, CounterDriver::Pace::kShort);
+  EXPECT_EQ(windows_->Health().samples(), 9) << "what it had was read";
+  windows_->RunOnce();
+  EXPECT_EQ(windows_->hold(), HoldState::kOpen);
+}
+
+TEST_F(CounterWindowsTest, AHoldThatIsRefusedSaysWhyAndWindowsGoOn) {
+  script_.begins = {absl::UnavailableError("another profiler holds the counters")};
+  windows_->Hold();
+  windows_->RunOnce();
+  EXPECT_EQ(windows_->hold(), HoldState::kRefused);
+  EXPECT_EQ(windows_->Health().message(), "another profiler holds the counters");
+  EXPECT_EQ(windows_->Release().get().status().code(), absl::StatusCode::kFailedPrecondition);
+  Steps(3);
+  clock_.Advance(absl::Seconds(10));
+  windows_->RunOnce();
+  EXPECT_EQ(State(), "sampling");
+}
+
+TEST_F(CounterWindowsTest, AHeldWindowThatFailsTellsItsOwner) {
+  script_.ends = {absl::InternalError("decode")};
+  windows_->Hold();
+  windows_->RunOnce();
+  std::future<absl::StatusOr<CounterReading>> reading = windows_->Release();
+  windows_->RunOnce();
+  EXPECT_EQ(reading.get().status().message(), "decode");
+  EXPECT_EQ(windows_->hold(), HoldState::kNone);
+}
+
+TEST_F(CounterWindowsTest, WhatIsReleasedAndNeverEndedIsCancelled) {
+  windows_->Hold();
+  windows_->RunOnce();
+  std::future<absl::StatusOr<CounterReading>> reading = windows_->Release();
+  windows_.reset();
+  EXPECT_EQ(reading.get().status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(CounterWindowsTest, OnlyHeldWindowsWhereNoOthersAreWanted) {
+  CounterWindowOptions options;
+  options.only_held = true;
+  Script script;
+  CounterWindows windows(
+      options, std::make_unique<FakeDriver>(script),
+      [](const CounterReading&) { return CounterWindows::Use(); }, clock_);
+  for (int i = 0; i < 10; ++i) windows.OnStep();
+  EXPECT_EQ(windows.RunOnce(), absl::InfiniteDuration());
+  windows.Hold();
+  windows.RunOnce();
+  EXPECT_EQ(windows.hold(), HoldState::kOpen);
+}
+
 TEST_F(CounterWindowsTest, AnOpenWindowEndsWithItsOwner) {
   Steps(3);
   windows_->RunOnce();
@@ -157,6 +238,8 @@ TEST_F(CounterWindowsTest, WithoutADriverAllIsAnalytic) {
   windows.StartThread();
   for (int i = 0; i < 10; ++i) windows.OnStep();
   EXPECT_EQ(windows.RunOnce(), absl::InfiniteDuration());
+  windows.Hold();
+  EXPECT_EQ(windows.hold(), HoldState::kRefused);
   EXPECT_EQ(windows.Health().state(), "analytic");
   EXPECT_EQ(windows.Health().windows(), 0);
 }
