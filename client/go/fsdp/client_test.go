@@ -25,10 +25,10 @@ type scripted struct {
 	pb.UnimplementedJobServiceServer
 	pb.UnimplementedClusterServiceServer
 	maintenance *pb.Maintenance
-	mutex   sync.Mutex
-	offsets []int64
-	tokens  []string
-	tries   int
+	mutex       sync.Mutex
+	offsets     []int64
+	tokens      []string
+	tries       int
 }
 
 func (s *scripted) GetJob(ctx context.Context, request *pb.GetJobRequest) (*pb.GetJobResponse, error) {
