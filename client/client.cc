@@ -227,6 +227,28 @@ class GrpcClient final : public Client {
     return connection_.Call(*enrollment_, &EnrollmentStub::CreateJoinToken, request, false);
   }
 
+  absl::StatusOr<std::vector<v1::JoinToken>> ListJoinTokens() override {
+    v1::ListJoinTokensRequest request;
+    request.set_page_size(1000);
+    std::vector<v1::JoinToken> tokens;
+    do {
+      ASSIGN_OR_RETURN(
+          v1::ListJoinTokensResponse page,
+          connection_.Call(*enrollment_, &EnrollmentStub::ListJoinTokens, request, true));
+      for (auto& token : *page.mutable_join_tokens()) tokens.push_back(std::move(token));
+      request.set_page_token(page.next_page_token());
+    } while (!request.page_token().empty());
+    return tokens;
+  }
+
+  absl::Status RevokeJoinToken(const std::string& token) override {
+    v1::RevokeJoinTokenRequest request;
+    request.set_name(absl::StartsWith(token, "joinTokens/") ? token
+                                                            : absl::StrCat("joinTokens/", token));
+    return connection_.Call(*enrollment_, &EnrollmentStub::RevokeJoinToken, request, false)
+        .status();
+  }
+
   absl::Status WatchJob(const std::string& job, const StreamOptions& options,
                         const std::function<bool(const v1::Job&)>& on_job) override;
   absl::Status StreamLogs(const std::string& job, const LogFilter& filter,

@@ -158,6 +158,11 @@ class Client {
       const std::string& job, std::int64_t after_offset, bool follow, const StreamOptions& options,
       const std::function<bool(const v1::StepMetrics&)>& on_metrics) = 0;
 
+  // Join tokens: all pages, newest first.
+  virtual absl::StatusOr<std::vector<v1::JoinToken>> ListJoinTokens() = 0;
+  // By its id or name. Not repeated once sent: the token would not be found.
+  virtual absl::Status RevokeJoinToken(const std::string& token) = 0;
+
  protected:
   Client() = default;
 };

@@ -7,6 +7,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/errors/api_error.h"
 #include "proto/support/spec.h"
+#include "proto/support/spec_array.h"
 #include "proto/support/status.h"
 #include "proto/support/suggest.h"
 
@@ -27,9 +28,10 @@ DeviceMemory Coordinator::KnownMemory(const v1::TrainingJob& job) const {
 absl::StatusOr<std::vector<v1::TrainingJob>> Coordinator::AdmitTasks(
     const v1::TrainingJob& array, const DeviceMemory& known) const {
   std::vector<v1::TrainingJob> tasks;
+  const ArrayTasks jobs(array);
   const bool differ = array.spec().array().set_size() > 0;
   for (int index = 0; index < array.spec().array().count(); ++index) {
-    SpecResult task = ArrayTask(array, index);
+    SpecResult task = jobs.Job(index);
     // CheckJob has judged every task with the array.
     RETURN_IF_ERROR(SpecStatus(task.issues));
     if (differ) {

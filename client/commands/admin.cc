@@ -156,6 +156,20 @@ std::string GrantsText(const AccessEntry& entry) {
   return absl::StrJoin(texts, "; ");
 }
 
+Table RevokedTable(const std::vector<RevokedCertificate>& revoked) {
+  Table table({{"REVOKED"}, {"ISSUED BEFORE"}});
+  for (const RevokedCertificate& one : revoked) {
+    const bool any = one.issued_before == absl::InfiniteFuture();
+    table.AddRow(
+        {!one.serial.empty()        ? absl::StrCat("serial ", one.serial)
+         : !one.fingerprint.empty() ? absl::StrCat("sha256:", one.fingerprint)
+                                    : one.certificate,
+         any ? "any time"
+             : absl::FormatTime(absl::RFC3339_sec, one.issued_before, absl::UTCTimeZone())});
+  }
+  return table;
+}
+
 int CheckAccess(CommandRun& run, const std::string& path) {
   errno = 0;
   std::ifstream in(path, std::ios::binary);
@@ -183,6 +197,7 @@ int CheckAccess(CommandRun& run, const std::string& path) {
   } else {
     run.out() << table.Render();
   }
+  if (!file->revoked.empty()) run.out() << "\n" << RevokedTable(file->revoked).Render();
   return ToInt(ExitCode::kOk);
 }
 

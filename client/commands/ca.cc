@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
+#include "client/commands/join_token.h"
 #include "proto/support/status.h"
 #include "proto/support/tls/authority_folder.h"
 #include "proto/support/tls/certificate.h"
@@ -173,30 +174,13 @@ absl::Status Show(CommandRun& run, const std::vector<std::string>& paths) {
   return absl::OkStatus();
 }
 
-// The token alone on standard output, so that it can go into a file.
-absl::Status JoinToken(CommandRun& run) {
-  v1::CreateJoinTokenRequest request;
-  request.set_worker(run.flags().GetString("worker"));
-  if (run.flags().Has("expires")) {
-    request.mutable_expires_after()->set_seconds(
-        absl::ToInt64Seconds(run.flags().GetDuration("expires")));
-  }
-  ASSIGN_OR_RETURN(Client* const client, run.client());
-  ASSIGN_OR_RETURN(const v1::CreateJoinTokenResponse response, client->CreateJoinToken(request));
-  run.out() << response.token() << "\n";
-  run.err() << "good once, until " << Day(absl::FromUnixSeconds(response.expire_time().seconds()))
-            << ", for "
-            << (request.worker().empty()
-                    ? std::string("workers that have no certificate yet")
-                    : absl::StrCat("worker ", request.worker(), " and ", request.worker(), "-…"))
-            << "\n";
-  return absl::OkStatus();
-}
-
 int Run(CommandRun& run) {
   const std::vector<std::string>& given = run.flags().positional();
   const std::string& action = given.front();
   const std::vector<std::string> rest(given.begin() + 1, given.end());
+  if (run.flags().Has("output") && (action != "join-token" || rest.empty() || rest[0] != "list")) {
+    return run.UsageError("--output goes with join-token list alone");
+  }
   absl::Status status;
   if (action == "init") {
     if (!rest.empty()) return run.UsageError("init takes no arguments; --dir names the folder");
@@ -210,8 +194,7 @@ int Run(CommandRun& run) {
   } else if (action == "show") {
     status = Show(run, rest);
   } else if (action == "join-token") {
-    if (!rest.empty()) return run.UsageError("join-token takes no arguments; --worker names whom");
-    status = JoinToken(run);
+    return RunJoinToken(run, rest);
   } else {
     return run.UsageError(
         absl::StrCat("no action ", action, "; use init, issue, show, renew or join-token"));
@@ -225,7 +208,7 @@ Command CaCommand() {
   Command command;
   command.name = "ca";
   command.summary = "Make and renew the certificates of a cluster";
-  command.arguments = "init|issue|show|renew|join-token [KIND NAME|FILE...]";
+  command.arguments = "init|issue|show|renew|join-token [KIND NAME|FILE...|list|revoke ID...]";
   command.argument_kind = ArgumentKind::kFile;
   command.actions = {"init", "issue", "show", "renew", "join-token"};
   command.min_arguments = 1;
@@ -238,6 +221,9 @@ Command CaCommand() {
       "  show [FILE...]      what certificates say; default the authority's\n"
       "  renew FILE          the same names and key, from now on; programs notice by themselves\n"
       "  join-token          from the coordinator: lets one host in, once (fsdp-worker enroll)\n"
+      "  join-token list     those that wait, were used (from where, for which workers) or "
+      "expired\n"
+      "  join-token revoke ID...  those that wait are good for nothing any more\n"
       "issue writes NAME.crt (with the authority's after it) and NAME.key, \"any\" in place of *.\n"
       "Keys are EC P-256 and readable by their owner alone. All but join-token work without a "
       "coordinator.";
@@ -275,7 +261,9 @@ Command CaCommand() {
                     .value_name = "N",
                     .help = "How long it is good; default 3650 (init), 365 (issue, renew)",
                     .min_value = 1,
-                    .max_value = 36500}};
+                    .max_value = 36500},
+                   ObjectOutputFlag({"table", "json", "yaml", "name"}, *v1::JoinToken::descriptor(),
+                                    false, "joinTokens")};
   command.examples = {
       {"fsdpctl ca init --dir ca", "once per cluster"},
       {"fsdpctl ca issue server coordinator --host coordinator.example.org --host 10.0.0.1",
@@ -283,6 +271,7 @@ Command CaCommand() {
       {"fsdpctl ca issue user alice --out ~/.config/fsdpctl", "for fsdpctl --tls-certificate"},
       {"fsdpctl ca show coordinator.crt", "names and end"},
       {"fsdpctl ca join-token --worker node1 > node1.token", "for fsdp-worker enroll on node1"},
+      {"fsdpctl ca join-token revoke 3f9a0c41d2e7", "it was lost on the way"},
       {"fsdpctl ca renew ca/coordinator.crt", "before it ends; no restart"}};
   command.run = Run;
   return command;

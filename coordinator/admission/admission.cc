@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "coordinator/errors/api_error.h"
 #include "proto/support/spec.h"
+#include "proto/support/spec_array.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/status.h"
 #include "worker/plan/plan.h"
@@ -54,8 +55,9 @@ absl::Status SpecAdmission::CheckPaths(const v1::TrainingJob& job) const {
   const int count = job.spec().array().set_size() == 0
                         ? 0
                         : std::min<int>(job.spec().array().count(), spec::kMaxArrayTasks);
+  const ArrayTasks tasks(job);
   for (int index = 0; index < count; ++index) {
-    for (SpecPath& path : PathsOf(ArrayTask(job, index).job)) {
+    for (SpecPath& path : PathsOf(tasks.Job(index).job)) {
       if (seen.insert(path.field + path.value).second) paths.push_back(std::move(path));
     }
   }

@@ -29,6 +29,8 @@ Credentials CredentialsOf(const grpc::CallbackServerContext& context) {
   if (credentials.certificate.empty()) {
     credentials.certificate = FirstProperty(*auth, GRPC_X509_CN_PROPERTY_NAME);
   }
+  credentials.shown =
+      std::make_shared<ShownCertificate>(FirstProperty(*auth, GRPC_X509_PEM_CERT_PROPERTY_NAME));
   return credentials;
 }
 

@@ -1,9 +1,13 @@
 #include "coordinator/rpc/enrollment_service.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "coordinator/errors/api_error.h"
 #include "coordinator/rpc/caller.h"
+#include "coordinator/rpc/page_token.h"
+#include "proto/support/status.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -33,6 +37,31 @@ grpc::ServerUnaryReactor* EnrollmentServiceImpl::CreateJoinToken(
   return gate_.Unary(context, *request, [&](const UnaryCall& call) {
     if (enrollment_ == nullptr) return call.Finish(EnrollmentOff());
     enrollment_->CreateJoinToken(call.caller().subject, *request, FinishWith(call, response));
+  });
+}
+
+grpc::ServerUnaryReactor* EnrollmentServiceImpl::ListJoinTokens(
+    Context* context, const v1::ListJoinTokensRequest* request,
+    v1::ListJoinTokensResponse* response) {
+  return gate_.Answer(context, *request, [&](AdmittedCall& /*call*/) -> absl::Status {
+    if (enrollment_ == nullptr) return EnrollmentOff();
+    ASSIGN_OR_RETURN(const std::int64_t size, PageSize(request->page_size(), 100, 1000));
+    ASSIGN_OR_RETURN(const std::int64_t skip, DecodePageToken(request->page_token(), "joinTokens"));
+    std::vector<v1::JoinToken> tokens = enrollment_->ListJoinTokens();
+    const auto total = static_cast<std::int64_t>(tokens.size());
+    const std::int64_t end = std::min(total, skip + size);
+    for (std::int64_t i = skip; i < end; ++i) *response->add_join_tokens() = std::move(tokens[i]);
+    if (end < total) response->set_next_page_token(EncodePageToken(end, "joinTokens"));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* EnrollmentServiceImpl::RevokeJoinToken(
+    Context* context, const v1::RevokeJoinTokenRequest* request,
+    v1::RevokeJoinTokenResponse* response) {
+  return gate_.Unary(context, *request, [&](const UnaryCall& call) {
+    if (enrollment_ == nullptr) return call.Finish(EnrollmentOff());
+    enrollment_->RevokeJoinToken(request->name(), FinishWith(call, response));
   });
 }
 

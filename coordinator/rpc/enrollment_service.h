@@ -20,6 +20,10 @@ class EnrollmentServiceImpl : public v1::EnrollmentService::CallbackService {
 
   Unary* CreateJoinToken(Context* context, const v1::CreateJoinTokenRequest* request,
                          v1::CreateJoinTokenResponse* response) override;
+  Unary* ListJoinTokens(Context* context, const v1::ListJoinTokensRequest* request,
+                        v1::ListJoinTokensResponse* response) override;
+  Unary* RevokeJoinToken(Context* context, const v1::RevokeJoinTokenRequest* request,
+                         v1::RevokeJoinTokenResponse* response) override;
   Unary* EnrollWorker(Context* context, const v1::EnrollWorkerRequest* request,
                       v1::EnrollWorkerResponse* response) override;
   Unary* RenewCertificate(Context* context, const v1::RenewCertificateRequest* request,

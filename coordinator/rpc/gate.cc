@@ -1,5 +1,6 @@
 #include "coordinator/rpc/gate.h"
 
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -11,14 +12,11 @@
 #include "coordinator/rpc/services.h"
 #include "coordinator/store/resource_names.h"
 #include "fsdp/v1/job.pb.h"
+#include "proto/support/log.h"
 #include "proto/support/status.h"
 
 namespace fsdp::coordinator {
 namespace {
-
-// Lines a second about callers that nobody knows.
-constexpr double kDenialLines = 5;
-constexpr double kDenialBurst = 50;
 
 // "JobService.CancelJob" of "fsdp.v1.JobService/CancelJob": as metrics and audit lines have it.
 std::string ShortName(std::string_view method) {
@@ -63,7 +61,9 @@ std::mt19937_64 SeededGenerator() {
 }  // namespace
 
 Gate::Gate(const GateParts& parts)
-    : parts_(parts), random_(SeededGenerator()), denial_lines_(kDenialBurst, parts.clock->Now()) {
+    : parts_(parts),
+      denial_lines_(std::make_shared<DenialLines>(*parts.clock)),
+      random_(SeededGenerator()) {
   for (const google::protobuf::ServiceDescriptor* service : OurServices()) {
     for (int i = 0; i < service->method_count(); ++i) {
       const google::protobuf::MethodDescriptor* method = service->method(i);
@@ -79,15 +79,6 @@ std::string Gate::NewId() {
   return absl::StrFormat("%016x", random_());
 }
 
-std::optional<std::int64_t> Gate::TakeDenialLine() {
-  const std::lock_guard lock(mutex_);
-  if (denial_lines_.Take(kDenialLines, kDenialBurst, parts_.clock->Now())) {
-    ++suppressed_;
-    return std::nullopt;
-  }
-  return std::exchange(suppressed_, 0);
-}
-
 absl::StatusOr<std::shared_ptr<AdmittedCall>> Gate::Enter(
     const grpc::CallbackServerContext& context, const google::protobuf::Message& request) {
   const auto method = methods_.find(request.GetDescriptor());
@@ -97,7 +88,8 @@ absl::StatusOr<std::shared_ptr<AdmittedCall>> Gate::Enter(
                                          request.GetDescriptor()->full_name(), ": it has no rule")),
         "RULE_MISSING");
   }
-  auto call = std::shared_ptr<AdmittedCall>(new AdmittedCall(parts_, *method->second.rule));
+  auto call =
+      std::shared_ptr<AdmittedCall>(new AdmittedCall(parts_, denial_lines_, *method->second.rule));
   call->start_ = parts_.clock->Now();
   call->caller_.peer = context.peer();
   AuditLine& line = call->line_;
@@ -167,22 +159,14 @@ absl::Status Gate::FindTarget(const google::protobuf::Message& request, Admitted
 void Gate::Refuse(AdmittedCall& call, const absl::Status& status) {
   call.done_ = true;
   call.LeaveStreams();
-  const std::string code = CodeName(status.code());
-  parts_.counters->Add("fsdp_rpc_total", call.line_.method, code);
+  parts_.counters->Add("fsdp_rpc_total", call.line_.method, CodeName(status.code()));
   const std::string reason = ReasonOf(status);
   // A malformed request is denied to nobody in particular.
   if (absl::IsInvalidArgument(status)) return;
   parts_.counters->Add("fsdp_rpc_denied_total", absl::AsciiStrToLower(reason));
   // Without room for a line there is none; a job that is not there is no secret.
   if (parts_.audit == nullptr || reason == "AUDIT_FAILED") return;
-  if (!IsKnownCaller(status)) {
-    const std::optional<std::int64_t> suppressed = TakeDenialLine();
-    if (!suppressed) return;
-    call.line_.suppressed = *suppressed;
-  }
-  call.line_.code = code;
-  call.line_.reason = reason;
-  call.line_.latency = parts_.clock->Now() - call.start_;
+  if (!call.FillLine(status, /*bounded=*/!IsKnownCaller(status))) return;
   parts_.audit->Write(call.line_, /*reserved=*/false);
 }
 
@@ -205,12 +189,34 @@ void AdmittedCall::LeaveStreams() {
 void AdmittedCall::Done(const absl::Status& status) {
   if (done_.exchange(true)) return;
   LeaveStreams();
-  line_.code = CodeName(status.code());
-  parts_.counters->Add("fsdp_rpc_total", line_.method, line_.code);
+  parts_.counters->Add("fsdp_rpc_total", line_.method, CodeName(status.code()));
+  // Whoever calls an open method was asked by its handler alone: a refusal is a stranger's.
+  const bool stranger = rule_.reach == Reach::kOpen && !status.ok();
+  if (stranger && (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status))) {
+    parts_.counters->Add("fsdp_rpc_denied_total", absl::AsciiStrToLower(ReasonOf(status)));
+  }
+  const bool written = FillLine(status, /*bounded=*/stranger);
+  if (written && stranger) {
+    LOG_WARNING("%s from %s refused: %s", line_.method, line_.peer, std::string(status.message()));
+  }
   if (!reserved_) return;
+  if (written) {
+    parts_.audit->Write(line_, /*reserved=*/true);
+  } else {
+    parts_.audit->Release();
+  }
+}
+
+bool AdmittedCall::FillLine(const absl::Status& status, bool bounded) {
+  if (bounded) {
+    const std::optional<std::int64_t> suppressed = denial_lines_->Take();
+    if (!suppressed) return false;
+    line_.suppressed = *suppressed;
+  }
+  line_.code = CodeName(status.code());
   line_.reason = ReasonOf(status);
   line_.latency = parts_.clock->Now() - start_;
-  parts_.audit->Write(line_, /*reserved=*/true);
+  return true;
 }
 
 }  // namespace fsdp::coordinator

@@ -14,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <random>
 #include <string>
 #include <string_view>
@@ -27,6 +26,7 @@
 #include "coordinator/security/access_control.h"
 #include "coordinator/security/audit_log.h"
 #include "coordinator/security/call_limiter.h"
+#include "coordinator/security/denial_lines.h"
 #include "coordinator/security/rpc_rules.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/server_context.h"
@@ -70,9 +70,14 @@ class AdmittedCall {
 
  private:
   friend class Gate;
-  AdmittedCall(const GateParts& parts, const RpcRule& rule) : parts_(parts), rule_(rule) {}
+  AdmittedCall(const GateParts& parts, std::shared_ptr<DenialLines> denial_lines,
+               const RpcRule& rule)
+      : parts_(parts), denial_lines_(std::move(denial_lines)), rule_(rule) {}
+  // How the call ended, into its line. False: there are too many `bounded` ones, it gets none.
+  bool FillLine(const absl::Status& status, bool bounded);
 
   const GateParts parts_;
+  const std::shared_ptr<DenialLines> denial_lines_;
   const RpcRule& rule_;
   Identity identity_;
   CallerIdentity caller_;
@@ -155,9 +160,6 @@ class Gate {
                      AdmittedCall& call);
   absl::Status FindTarget(const google::protobuf::Message& request, AdmittedCall& call);
   void Refuse(AdmittedCall& call, const absl::Status& status);
-  // Lines about callers that are not known or send too much are bounded, or they would fill the
-  // disk. Absent: this one is left out.
-  std::optional<std::int64_t> TakeDenialLine();
   std::string NewId();
 
   const GateParts parts_;
@@ -167,10 +169,9 @@ class Gate {
   };
   std::map<const google::protobuf::Descriptor*, Method> methods_;
 
+  const std::shared_ptr<DenialLines> denial_lines_;
   std::mutex mutex_;
   std::mt19937_64 random_;
-  TokenBucket denial_lines_;
-  std::int64_t suppressed_ = 0;
 };
 
 }  // namespace fsdp::coordinator

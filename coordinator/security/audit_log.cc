@@ -162,6 +162,11 @@ void AuditLog::Write(const AuditLine& line, bool reserved) {
   if (reserved || kept_.size() < kMaxKept) kept_.push_back(text);
 }
 
+void AuditLog::Release() {
+  const std::lock_guard lock(mutex_);
+  --reserved_;
+}
+
 void AuditLog::Reopen() {
   const std::lock_guard lock(mutex_);
   absl::Status status = WriteKeptLocked();

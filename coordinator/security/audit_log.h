@@ -62,6 +62,8 @@ class AuditLog {
   //   UNAVAILABLE  AUDIT_FAILED: no room for its line
   absl::Status Reserve();
   void Write(const AuditLine& line, bool reserved);
+  // Instead of Write: the call ends without a line.
+  void Release();
 
   // After the file was moved away: the next line goes into a new one under the same name.
   void Reopen();

@@ -22,6 +22,7 @@ constexpr absl::Duration kLongestExpiry = absl::Hours(24 * 30);
 // Until then an old token is told from an unknown one.
 constexpr absl::Duration kKeptAfterExpiry = absl::Hours(24 * 7);
 constexpr std::size_t kMaxWorkersOfHost = 256;
+constexpr std::string_view kTokens = "joinTokens/";
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   return google::protobuf::util::TimeUtil::SecondsToTimestamp(absl::ToUnixSeconds(time));
@@ -47,6 +48,25 @@ absl::Status Refused(const std::string& problem) {
                       "the join token ", problem,
                       ": ask for a new one (fsdpctl ca join-token); each lets one host in, once")),
                   "JOIN_TOKEN_REFUSED");
+}
+
+v1::JoinToken ToMessage(const records::JoinTokenRecord& record, absl::Time now) {
+  v1::JoinToken token;
+  token.set_name(absl::StrCat(ToAbsl(kTokens), record.id()));
+  token.set_worker(record.worker());
+  token.set_creator(record.creator());
+  *token.mutable_create_time() = record.create_time();
+  *token.mutable_expire_time() = record.expire_time();
+  if (record.has_use_time()) {
+    token.set_state(v1::JOIN_TOKEN_STATE_USED);
+    *token.mutable_use_time() = record.use_time();
+    token.set_peer(record.peer());
+    *token.mutable_enrolled_workers() = record.workers();
+  } else {
+    token.set_state(now < FromProto(record.expire_time()) ? v1::JOIN_TOKEN_STATE_WAITING
+                                                          : v1::JOIN_TOKEN_STATE_EXPIRED);
+  }
+  return token;
 }
 
 absl::Status BadRequest(const std::string& problem) {
@@ -122,6 +142,53 @@ void Enrollment::CreateJoinToken(const std::string& creator,
   });
 }
 
+std::vector<v1::JoinToken> Enrollment::ListJoinTokens() const {
+  const absl::Time now = clock_.WallNow();
+  std::vector<v1::JoinToken> list;
+  {
+    const std::lock_guard lock(mutex_);
+    list.reserve(tokens_.size());
+    for (const auto& [id, record] : tokens_) list.push_back(ToMessage(record, now));
+  }
+  std::stable_sort(list.begin(), list.end(), [](const v1::JoinToken& a, const v1::JoinToken& b) {
+    return a.create_time().seconds() > b.create_time().seconds();
+  });
+  return list;
+}
+
+void Enrollment::RevokeJoinToken(const std::string& name, Done<v1::RevokeJoinTokenResponse> done) {
+  if (!name.starts_with(kTokens) || name.size() == kTokens.size()) {
+    return done(BadField("name", name, "want joinTokens/{id}"));
+  }
+  const std::string id = name.substr(kTokens.size());
+  const std::lock_guard lock(mutex_);
+  const auto found = tokens_.find(id);
+  if (found == tokens_.end()) {
+    return done(WithInfo(absl::NotFoundError(absl::StrCat(
+                             "no join token ", id,
+                             ": it was revoked already, is long over, or is another cluster's "
+                             "(fsdpctl ca join-token list)")),
+                         "JOIN_TOKEN_NOT_FOUND", {{"join_token", id}}));
+  }
+  const records::JoinTokenRecord& record = found->second;
+  if (record.has_use_time()) {
+    return done(WithInfo(absl::FailedPreconditionError(absl::StrCat(
+                             "join token ", id, " was used ", When(record.use_time()), " from ",
+                             record.peer(), " for ", absl::StrJoin(record.workers(), ", "),
+                             ": it lets nobody in any more; what it gave is a certificate, which "
+                             "`revoked` in the coordinator's access file takes back")),
+                         "JOIN_TOKEN_USED", {{"join_token", id}}));
+  }
+  LOG_INFO("join token %s revoked", id);
+  tokens_.erase(found);
+  StoreBatch batch;
+  batch.deleted_join_tokens.push_back(id);
+  store_.Write(std::move(batch), [done = std::move(done)](const absl::Status& status) {
+    done(status.ok() ? absl::StatusOr<v1::RevokeJoinTokenResponse>(v1::RevokeJoinTokenResponse())
+                     : status);
+  });
+}
+
 StoreBatch Enrollment::DropOldTokens() {
   StoreBatch batch;
   const absl::Time before = clock_.WallNow() - kKeptAfterExpiry;
@@ -169,7 +236,7 @@ absl::StatusOr<records::JoinTokenRecord*> Enrollment::FindUsable(const std::stri
   const auto found = tokens_.find(token->id);
   if (found == tokens_.end() ||
       !tls::SameHash(found->second.secret_sha256(), tls::HashOfSecret(token->secret))) {
-    return Refused("is unknown");
+    return Refused("is unknown or was revoked");
   }
   records::JoinTokenRecord& record = found->second;
   if (record.has_use_time()) {
@@ -215,10 +282,7 @@ void Enrollment::EnrollWorker(const std::string& peer, const v1::EnrollWorkerReq
                               Done<v1::EnrollWorkerResponse> done) {
   const std::lock_guard lock(mutex_);
   const auto token = FindUsable(request.token());
-  if (!token.ok()) {
-    LOG_WARNING("enrolment from %s: %s", peer, std::string(token.status().message()));
-    return done(token.status());
-  }
+  if (!token.ok()) return done(token.status());
   const auto uris = RequestedUris(request.signing_request());
   if (!uris.ok()) return done(uris.status());
   if (absl::Status in_scope = CheckScope(**token, *uris); !in_scope.ok()) return done(in_scope);

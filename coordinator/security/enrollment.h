@@ -42,6 +42,10 @@ class Enrollment {
   // `creator`: who asks, for the record.
   void CreateJoinToken(const std::string& creator, const v1::CreateJoinTokenRequest& request,
                        Done<v1::CreateJoinTokenResponse> done);
+  // All tokens, newest first.
+  [[nodiscard]] std::vector<v1::JoinToken> ListJoinTokens() const;
+  // `name`: "joinTokens/{id}".
+  void RevokeJoinToken(const std::string& name, Done<v1::RevokeJoinTokenResponse> done);
   // `peer`: where from.
   void EnrollWorker(const std::string& peer, const v1::EnrollWorkerRequest& request,
                     Done<v1::EnrollWorkerResponse> done);
@@ -72,7 +76,7 @@ class Enrollment {
   const std::unique_ptr<tls::Authority> authority_;
   JobStore& store_;
   Clock& clock_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   // By id. Guarded by mutex_.
   std::map<std::string, records::JoinTokenRecord> tokens_;
 };

@@ -43,15 +43,32 @@ Identity Unrestricted(const Credentials& credentials) {
   return identity;
 }
 
-AccessPolicy::AccessPolicy(AccessFile file) {
+AccessPolicy::AccessPolicy(AccessFile file) : revoked_(std::move(file.revoked)) {
   for (AccessEntry& entry : file.entries) {
     std::string key = entry.token_sha256.empty() ? entry.certificate : entry.token_sha256;
     entries_.emplace(std::move(key), std::move(entry));
   }
 }
 
+absl::Status AccessPolicy::CheckRevocation(const std::shared_ptr<ShownCertificate>& shown) const {
+  if (revoked_.empty() || shown == nullptr) return absl::OkStatus();
+  const tls::Certificate* certificate = shown->Read();
+  if (certificate != nullptr) return revoked_.Check(*certificate);
+  return Refuse("the client certificate cannot be read, so that nobody knows if it was revoked",
+                "CERTIFICATE_UNKNOWN");
+}
+
 absl::StatusOr<Identity> AccessPolicy::Identify(const Credentials& credentials,
                                                 absl::Time now) const {
+  // Beside a token too: who lost a key may have lost the token that lay with it.
+  RETURN_IF_ERROR(CheckRevocation(credentials.shown));
+  ASSIGN_OR_RETURN(Identity identity, ByCredentials(credentials, now));
+  identity.shown = credentials.shown;
+  return identity;
+}
+
+absl::StatusOr<Identity> AccessPolicy::ByCredentials(const Credentials& credentials,
+                                                     absl::Time now) const {
   if (credentials.authorization) {
     ASSIGN_OR_RETURN(const std::string token, BearerToken(*credentials.authorization));
     return Find(TokenHash(token), /*token=*/true, now);
@@ -68,6 +85,7 @@ absl::StatusOr<Identity> AccessPolicy::Identify(const Credentials& credentials,
 
 absl::StatusOr<Identity> AccessPolicy::Recheck(const Identity& identity, absl::Time now) const {
   constexpr std::size_t kHashChars = 64;
+  RETURN_IF_ERROR(CheckRevocation(identity.shown));
   return Find(identity.credential, identity.credential.size() == kHashChars, now);
 }
 

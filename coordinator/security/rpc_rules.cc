@@ -55,6 +55,8 @@ constexpr auto kRules = std::to_array<RpcRule>({
     {"fsdp.v1.WorkerService/Connect", kWorker, kCluster, false, "connect as a worker"},
 
     {"fsdp.v1.EnrollmentService/CreateJoinToken", kAdmin, kEveryQueue, true, "make join tokens"},
+    {"fsdp.v1.EnrollmentService/ListJoinTokens", kAdmin, kEveryQueue, false, "list join tokens"},
+    {"fsdp.v1.EnrollmentService/RevokeJoinToken", kAdmin, kEveryQueue, true, "revoke join tokens"},
     // Who has nothing but a join token; that is checked by its handler.
     {"fsdp.v1.EnrollmentService/EnrollWorker", kViewer, kOpen, true, "enrol workers"},
     // Like a worker's connection: not refused for an audit log that is full.

@@ -146,7 +146,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions 
   if (server->context_ == nullptr || mg_get_server_ports(server->context_, 1, &port) != 1) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve the status page at ", set.listen,
-                     ": the port is taken or the address is not an IPv4 address of this machine; "
+                     ": the port is taken or the address is not one of this machine; "
                      "give --web-listen a free address, or port 0"));
   }
   server->port_ = port.port;

@@ -33,10 +33,10 @@ class WebEndpointImpl : public WebEndpoint {
   explicit WebEndpointImpl(const WebEndpointOptions& options)
       : page_(PartsOf(options, options.access == nullptr ? open_ : *options.access)) {}
 
-  // With TLS the server is on loopback, and answers only its front.
+  // With TLS, or over IPv6, the server is on loopback, and answers only its front.
   absl::Status Listen(const std::string& address, std::shared_ptr<const TlsReloader> tls) {
     const auto handle = [this](const HttpRequest& request) { return page_.Handle(request); };
-    if (tls == nullptr) {
+    if (tls == nullptr && !address.starts_with('[')) {
       ASSIGN_OR_RETURN(server_, HttpServer::Start({.listen = address}, handle));
       port_ = server_->port();
       return absl::OkStatus();

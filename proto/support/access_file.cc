@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/status.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::size_t kMaxNameChars = 63;
 constexpr std::size_t kHashChars = 64;
+// RFC 5280: at most 20 octets.
+constexpr std::size_t kMaxSerialChars = 40;
 
 constexpr std::array<std::pair<Role, std::string_view>, 5> kRoles = {
     {{Role::kViewer, "viewer"},
@@ -29,13 +32,27 @@ constexpr std::array<std::pair<Role, std::string_view>, 5> kRoles = {
 bool IsLower(char c) { return c >= 'a' && c <= 'z'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
+bool IsHex(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(),
+                                      [](char c) { return IsDigit(c) || (c >= 'a' && c <= 'f'); });
+}
+
+// Lower-case, without colons.
+std::string AllHexDigits(std::string_view text) {
+  std::string digits;
+  for (const char c : text) {
+    if (c != ':') digits += absl::ascii_tolower(static_cast<unsigned char>(c));
+  }
+  return digits;
+}
+
 // One parse: where it is in the file goes into every message.
 class Parser {
  public:
   explicit Parser(const std::string& file) : file_(file) {}
 
   absl::StatusOr<AccessFile> Parse(const YAML::Node& root) {
-    RETURN_IF_ERROR(CheckKeys(root, "the file", {"identities"}));
+    RETURN_IF_ERROR(CheckKeys(root, "the file", {"identities", "revoked"}));
     const YAML::Node list = root["identities"];
     if (!list || !list.IsSequence()) {
       return Error(list ? list : root, "identities", "must be a list, of one entry per identity");
@@ -46,6 +63,7 @@ class Parser {
       RETURN_IF_ERROR(CheckOnce(node, entry));
       access.entries.push_back(std::move(entry));
     }
+    ASSIGN_OR_RETURN(access.revoked, ParseRevoked(root));
     return access;
   }
 
@@ -96,7 +114,7 @@ class Parser {
       return Error(node, entry.name, "wants tokenSha256 or certificate, one of the two");
     }
     if (!entry.token_sha256.empty()) RETURN_IF_ERROR(CheckHash(node["tokenSha256"]));
-    ASSIGN_OR_RETURN(entry.expires, Expiry(node));
+    ASSIGN_OR_RETURN(entry.expires, Time(node, "expires"));
     ASSIGN_OR_RETURN(entry.grants, ParseGrants(node, entry.name));
     return entry;
   }
@@ -104,22 +122,20 @@ class Parser {
   // What is there instead may be a token that was pasted: it is not repeated.
   absl::Status CheckHash(const YAML::Node& node) const {
     const std::string& hash = node.Scalar();
-    const bool good = hash.size() == kHashChars &&
-                      std::all_of(hash.begin(), hash.end(),
-                                  [](char c) { return IsDigit(c) || (c >= 'a' && c <= 'f'); });
-    if (good) return absl::OkStatus();
+    if (hash.size() == kHashChars && IsHex(hash)) return absl::OkStatus();
     return Error(node, "tokenSha256",
                  absl::StrCat("is no hash (", hash.size(), " characters): want ", kHashChars,
                               " of [0-9a-f], as `fsdpctl admin create-token` prints them"));
   }
 
-  absl::StatusOr<absl::Time> Expiry(const YAML::Node& node) const {
-    ASSIGN_OR_RETURN(const std::string text, Text(node, "expires"));
+  // Never, when the key is absent.
+  absl::StatusOr<absl::Time> Time(const YAML::Node& node, const char* key) const {
+    ASSIGN_OR_RETURN(const std::string text, Text(node, key));
     if (text.empty()) return absl::InfiniteFuture();
     absl::Time time;
     std::string error;
     if (absl::ParseTime(absl::RFC3339_full, text, &time, &error)) return time;
-    return Error(node["expires"], "expires",
+    return Error(node[key], key,
                  absl::StrCat("'", text.substr(0, 100),
                               "': want a time with its zone, such as 2027-01-01T00:00:00Z"));
   }
@@ -173,6 +189,66 @@ class Parser {
     return grant;
   }
 
+  absl::StatusOr<std::vector<RevokedCertificate>> ParseRevoked(const YAML::Node& root) const {
+    std::vector<RevokedCertificate> revoked;
+    const YAML::Node list = root["revoked"];
+    if (!list) return revoked;
+    if (!list.IsSequence()) {
+      return Error(list, "revoked", "must be a list, of one entry per certificate");
+    }
+    for (const YAML::Node& node : list) {
+      ASSIGN_OR_RETURN(revoked.emplace_back(), ParseRevokedEntry(node));
+    }
+    return revoked;
+  }
+
+  absl::StatusOr<RevokedCertificate> ParseRevokedEntry(const YAML::Node& node) const {
+    RETURN_IF_ERROR(
+        CheckKeys(node, "revoked", {"certificate", "serial", "fingerprint", "issuedBefore"}));
+    RevokedCertificate entry;
+    ASSIGN_OR_RETURN(entry.certificate, Text(node, "certificate"));
+    ASSIGN_OR_RETURN(const std::string serial, Text(node, "serial"));
+    ASSIGN_OR_RETURN(const std::string fingerprint, Text(node, "fingerprint"));
+    if ((entry.certificate.empty() ? 0 : 1) + (serial.empty() ? 0 : 1) +
+            (fingerprint.empty() ? 0 : 1) !=
+        1) {
+      return Error(node, "revoked",
+                   "an entry wants certificate, serial or fingerprint, one of them");
+    }
+    // It would shut out everybody, the one who wrote it included.
+    if (entry.certificate == "*") {
+      return Error(node["certificate"], "certificate",
+                   "'*' names every certificate: name a URI or common name, or how it begins");
+    }
+    if (!serial.empty()) {
+      entry.serial = HexDigits(serial);
+      if (!IsHex(entry.serial) || entry.serial.size() > kMaxSerialChars) {
+        return Error(node["serial"], "serial",
+                     absl::StrCat("'", serial.substr(0, 100),
+                                  "': want hexadecimal digits, as `fsdpctl ca show` prints them, "
+                                  "in quotes"));
+      }
+    }
+    if (!fingerprint.empty()) {
+      constexpr std::string_view kPrefix = "sha256:";
+      entry.fingerprint = AllHexDigits(fingerprint.starts_with(kPrefix)
+                                           ? std::string_view(fingerprint).substr(kPrefix.size())
+                                           : std::string_view(fingerprint));
+      if (!IsHex(entry.fingerprint) || entry.fingerprint.size() != kHashChars) {
+        return Error(node["fingerprint"], "fingerprint",
+                     absl::StrCat("'", fingerprint.substr(0, 100),
+                                  "': want the SHA-256 that `fsdpctl ca show` prints: sha256: and ",
+                                  kHashChars, " hexadecimal digits"));
+      }
+    }
+    ASSIGN_OR_RETURN(entry.issued_before, Time(node, "issuedBefore"));
+    if (node["issuedBefore"] && entry.certificate.empty()) {
+      return Error(node["issuedBefore"], "issuedBefore",
+                   "goes with certificate alone: a serial or fingerprint is of one certificate");
+    }
+    return entry;
+  }
+
   absl::Status CheckOnce(const YAML::Node& node, const AccessEntry& entry) {
     const bool token = !entry.token_sha256.empty();
     const std::string& credential = token ? entry.token_sha256 : entry.certificate;
@@ -214,6 +290,11 @@ bool IsQueueName(std::string_view name) {
          name.back() != '-' && std::all_of(name.begin(), name.end(), [](char c) {
            return IsLower(c) || IsDigit(c) || c == '-';
          });
+}
+
+std::string HexDigits(std::string_view text) {
+  const std::string digits = AllHexDigits(text);
+  return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
 }
 
 // yaml-cpp throws; nothing of it leaves this function.

@@ -3,6 +3,9 @@
 
 // The coordinator's access file: who may call, and what each may do.
 //
+//   revoked:                            # optional: certificates that were taken back
+//     - certificate: fsdp://worker/n7-*   # all that it names; or serial, or fingerprint
+//       issuedBefore: 2026-12-01T10:00:00Z   # optional
 //   identities:
 //     - name: alice
 //       tokenSha256: 9f86d081...        # of her token; or
@@ -50,9 +53,25 @@ struct AccessEntry {
   std::vector<Grant> grants;
 };
 
+// Client certificates that are good for nothing any more. One of the first three is set.
+struct RevokedCertificate {
+  // A URI, or the common name of one without; '*' at its end: all that begin so.
+  std::string certificate;
+  // As HexDigits.
+  std::string serial;
+  // SHA-256 of the DER form, lower-case hex.
+  std::string fingerprint;
+  // Of `certificate`: only those that are valid since before this.
+  absl::Time issued_before = absl::InfiniteFuture();
+};
+
 struct AccessFile {
   std::vector<AccessEntry> entries;
+  std::vector<RevokedCertificate> revoked;
 };
+
+// One way to write a number of a certificate: "3f9a" of "3F:9A" and "003f9a".
+std::string HexDigits(std::string_view text);
 
 // `file` for messages, which begin with "file:line:column: ".
 //   INVALID_ARGUMENT  not YAML, a key that is unknown or missing, a value that is wrong, a token or

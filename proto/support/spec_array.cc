@@ -1,4 +1,6 @@
 // Arrays: the job of each task, and what is particular to their specs.
+#include "proto/support/spec_array.h"
+
 #include <map>
 #include <optional>
 #include <set>
@@ -7,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/spec.h"
+#include "proto/support/spec_decode.h"
+#include "proto/support/spec_document.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/spec_names.h"
 #include "proto/support/spec_validate.h"
@@ -120,8 +124,9 @@ void CheckParameters(const v1::ArraySpec& array, spec::Findings* findings) {
 
 // Every task as a job of its own; the first that is wrong is told.
 void CheckTasks(const v1::TrainingJob& job, spec::Findings* findings) {
+  const ArrayTasks tasks(job);
   for (int index = 0; index < job.spec().array().count(); ++index) {
-    SpecResult task = ArrayTask(job, index);
+    SpecResult task = tasks.Job(index);
     if (task.ok()) task.issues = ValidateJob(task.job);
     for (const SpecIssue& issue : task.issues) {
       if (issue.severity != SpecSeverity::kError) continue;
@@ -145,25 +150,53 @@ void CheckArray(const v1::TrainingJob& job, Findings* findings) {
 
 }  // namespace spec
 
-SpecResult ArrayTask(const v1::TrainingJob& array, int index) {
-  v1::TrainingJob base = array;
-  base.mutable_spec()->clear_array();
+// The array as its tasks see it, and as the untyped document that array.set changes.
+struct ArrayTasks::Document {
+  v1::ArraySpec array;
+  v1::TrainingJob base;
+  spec::SpecNode root;
+  // What could not be read of it: a text beyond the limits, or bytes that are no text.
+  std::vector<SpecIssue> issues;
+};
+
+ArrayTasks::ArrayTasks(const v1::TrainingJob& array)
+    : document_([&array] {
+        auto document = std::make_unique<Document>();
+        document->array = array.spec().array();
+        document->base = array;
+        document->base.mutable_spec()->clear_array();
+        if (document->array.set_size() > 0) {
+          document->root =
+              spec::ReadDocument(JobToYaml(document->base), SpecOptions(), &document->issues);
+        }
+        return document;
+      }()) {}
+
+ArrayTasks::~ArrayTasks() = default;
+
+SpecResult ArrayTasks::Job(int index) const {
+  const v1::ArraySpec& array = document_->array;
   SpecResult result;
-  if (array.spec().array().set_size() == 0) {
-    result.job = std::move(base);
+  if (array.set_size() == 0) {
+    result.job = document_->base;
   } else {
-    SpecOptions options;
+    const Values values = ValuesOf(array, index);
     std::set<std::string> unknown;
-    const Values values = ValuesOf(array.spec().array(), index);
-    for (const std::string& text : array.spec().array().set()) {
-      options.sets.push_back(Substitute(text, values, &unknown));
+    spec::SpecNode root = document_->root;
+    result.issues = document_->issues;
+    for (const std::string& text : array.set()) {
+      spec::ApplySet(Substitute(text, values, &unknown), SpecOptions(), &root, &result.issues);
     }
-    result = ParseTrainingJob(JobToYaml(base), options);
+    spec::DecodeJob(root, &result.job, &result.source, &result.issues);
   }
   auto& env = *result.job.mutable_spec()->mutable_env();
   env["FSDP_ARRAY_INDEX"] = absl::StrCat(index);
-  env["FSDP_ARRAY_COUNT"] = absl::StrCat(array.spec().array().count());
+  env["FSDP_ARRAY_COUNT"] = absl::StrCat(array.count());
   return result;
+}
+
+SpecResult ArrayTask(const v1::TrainingJob& array, int index) {
+  return ArrayTasks(array).Job(index);
 }
 
 }  // namespace fsdp

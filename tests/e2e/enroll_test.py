@@ -92,6 +92,73 @@ class EnrollTest(unittest.TestCase):
             twice = self.enroll(cluster, self.token(cluster), "c", folder=self.root / "again", check=False)
             self.assertIn("this host is enrolled already", twice.stderr)
 
+    def test_tokens_are_listed_and_revoked(self):
+        with self.cluster() as cluster:
+            lost, used = self.token(cluster, "--worker", "lost"), self.token(cluster)
+            self.enroll(cluster, used, "a")
+            tokens = {item["name"]: item for item in cluster.json("ca", "join-token", "list")}
+            names = {path: "joinTokens/" + path.read_text().split(".")[1] for path in (lost, used)}
+            self.assertEqual(set(tokens), set(names.values()))
+            waiting, gone = tokens[names[lost]], tokens[names[used]]
+            self.assertEqual((waiting["state"], waiting["worker"], waiting["creator"]),
+                             ("WAITING", "lost", "fsdp://user/alice"))
+            self.assertEqual((gone["state"], gone["enrolledWorkers"]), ("USED", ["a"]))
+            table = cluster.ctl("ca", "join-token", "list").stdout
+            self.assertRegex(table, r"USED +any new +fsdp://user/alice .* ipv4:127\.0\.0\.1:\d+ +a\n")
+            for path in (lost, used):
+                self.assertNotIn(path.read_text().split(".")[2], table)
+            identifier = lost.read_text().split(".")[1]
+            self.assertIn("revoked", cluster.ctl("ca", "join-token", "revoke", identifier).stdout)
+            self.assertIn("was revoked", self.enroll(cluster, lost, "lost", check=False).stderr)
+            self.assertEqual(cluster.ctl("ca", "join-token", "list", "-o", "name").stdout,
+                             used.read_text().split(".")[1] + "\n")
+            again = cluster.ctl("ca", "join-token", "revoke", identifier, check=False)
+            self.assertEqual(again.returncode, 102, again.stderr)
+            late = cluster.ctl("ca", "join-token", "revoke", names[used], check=False)
+            self.assertEqual(late.returncode, 2, late.stderr)
+            self.assertIn("[JOIN_TOKEN_USED]", late.stderr)
+
+    def test_a_revoked_certificate_is_good_for_nothing(self):
+        access = self.root / "access.yaml"
+        people = "identities:\n" + "".join(
+            f"  - {{name: {name}, certificate: fsdp://user/{name}, grants: [{{role: admin}}]}}\n" for name in ("alice", "bob"))
+        access.write_text(people)
+        ca("issue", "user", "bob", "--dir", self.ca)
+        with self.cluster(f"--access={access}") as cluster:
+            folders = [self.enroll(cluster, self.token(cluster), f"w{i}") for i in range(2)]
+            for i, folder in enumerate(folders):
+                cluster.worker_flags = [f"--identity={folder}"]
+                cluster.start_worker(i)
+            cluster.wait_workers(2)
+            job = cluster.submit(tiny_job(ranks=1, steps=10_000_000))
+            cluster.wait_state(job, "RUNNING")
+            host = next(item["name"] for item in cluster.json("workers") if item.get("job")).removeprefix("workers/")
+            other = "w1" if host == "w0" else "w0"
+            shown = subprocess.run([str(BIN / "fsdpctl"), "ca", "show", str(self.ca / "bob.crt")], text=True,
+                                   capture_output=True, check=True).stdout
+            serial = next(line.split()[-1] for line in shown.splitlines() if "serial:" in line)
+            access.write_text(f"revoked:\n  - certificate: fsdp://worker/{host}\n  - serial: \"{serial}\"\n{people}")
+            # Its stream ends, it does not come back, and the job goes on elsewhere.
+            wait_for(lambda: any(item["name"] == f"workers/{other}" and item.get("job") for item in cluster.json("workers")),
+                     "the job to move")
+            log = cluster.root / f"worker{host.removeprefix('w')}.log"
+            wait_for(lambda: "CERTIFICATE_REVOKED" in log.read_text() or "was revoked" in log.read_text(), "the refusal")
+            # A person's, by its number.
+            cluster.client_flags = [f"--tls-ca={self.ca}/ca.crt", f"--tls-certificate={self.ca}/bob.crt",
+                                    f"--tls-key={self.ca}/bob.key"]
+            done = cluster.ctl("list", check=False)
+            self.assertEqual(done.returncode, AUTH, done.stderr)
+            self.assertIn("[CERTIFICATE_REVOKED]", done.stderr)
+            # One that is made anew is another.
+            ca("issue", "user", "bob", "--dir", self.ca, "--out", self.root)
+            cluster.client_flags = [f"--tls-ca={self.ca}/ca.crt", f"--tls-certificate={self.root}/bob.crt",
+                                    f"--tls-key={self.root}/bob.key"]
+            self.assertEqual(cluster.ctl("list").returncode, 0)
+            # And one that was taken back is given back.
+            access.write_text(people)
+            cluster.ctl("cancel", job)
+            cluster.wait_workers(2)
+
     def test_a_token_of_another_cluster_goes_nowhere(self):
         with self.cluster() as cluster:
             token = self.token(cluster)

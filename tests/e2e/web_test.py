@@ -107,6 +107,16 @@ class WebTest(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--web-listen=0.0.0.0:0 is reachable from other machines", done.stderr)
 
+    def test_it_speaks_ipv6(self):
+        with Cluster(workers=0, separate=True, coordinator_flags=("--web-listen=[::1]:0",)) as cluster:
+            connection = http.client.HTTPConnection("::1", cluster.ports["web"], timeout=60)
+            try:
+                connection.request("GET", "/")
+                answer = connection.getresponse()
+                self.assertEqual((answer.status, "Workers</h2>" in answer.read().decode()), (200, True))
+            finally:
+                connection.close()
+
     def test_a_taken_port_is_said(self):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run([str(BIN / "fsdp-coordinator"), f"--state-dir={folder}", "--listen=127.0.0.1:0",

@@ -140,6 +140,60 @@ func (c *Client) List(ctx context.Context, filter *pb.ListJobsRequest) ([]*pb.Jo
 	}
 }
 
+// Queues are the configured queues by name, and those that only jobs name: quotas, what is used, borrowed and waited
+// for.
+func (c *Client) Queues(ctx context.Context) ([]*pb.Queue, error) {
+	request := &pb.ListQueuesRequest{}
+	var queues []*pb.Queue
+	for {
+		var page *pb.ListQueuesResponse
+		err := c.call(ctx, true, func(ctx context.Context) (err error) {
+			page, err = c.Cluster.ListQueues(ctx, request)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		queues = append(queues, page.Queues...)
+		if request.PageToken = page.NextPageToken; request.PageToken == "" {
+			return queues, nil
+		}
+	}
+}
+
+// Queue is one of them.
+func (c *Client) Queue(ctx context.Context, queue string) (*pb.Queue, error) {
+	if !strings.HasPrefix(queue, "queues/") {
+		queue = "queues/" + queue
+	}
+	var response *pb.GetQueueResponse
+	err := c.call(ctx, true, func(ctx context.Context) (err error) {
+		response, err = c.Cluster.GetQueue(ctx, &pb.GetQueueRequest{Name: queue})
+		return err
+	})
+	return response.GetQueue(), err
+}
+
+// Maintenance is the mode that is set, by whom and why.
+func (c *Client) Maintenance(ctx context.Context) (*pb.Maintenance, error) {
+	var response *pb.GetClusterResponse
+	err := c.call(ctx, true, func(ctx context.Context) (err error) {
+		response, err = c.Cluster.GetCluster(ctx, &pb.GetClusterRequest{})
+		return err
+	})
+	return response.GetMaintenance(), err
+}
+
+// SetMaintenance holds jobs back (HOLD), refuses new ones too (CLOSED), or ends that (OFF). What runs goes on.
+func (c *Client) SetMaintenance(ctx context.Context, mode pb.MaintenanceMode, reason string) (*pb.Maintenance, error) {
+	var response *pb.SetMaintenanceResponse
+	err := c.call(ctx, true, func(ctx context.Context) (err error) {
+		response, err = c.Cluster.SetMaintenance(ctx, &pb.SetMaintenanceRequest{Mode: mode, Reason: reason})
+		return err
+	})
+	return response.GetMaintenance(), err
+}
+
 // Watch gives the job as it is, then as it changes, until it is finished; the finished job comes always. The
 // context's deadline limits it.
 func (c *Client) Watch(ctx context.Context, job string, each func(*pb.Job) error) error {

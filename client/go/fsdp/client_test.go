@@ -23,10 +23,12 @@ import (
 // scripted is a coordinator whose streams break where a test says.
 type scripted struct {
 	pb.UnimplementedJobServiceServer
-	mutex   sync.Mutex
-	offsets []int64
-	tokens  []string
-	tries   int
+	pb.UnimplementedClusterServiceServer
+	maintenance *pb.Maintenance
+	mutex       sync.Mutex
+	offsets     []int64
+	tokens      []string
+	tries       int
 }
 
 func (s *scripted) GetJob(ctx context.Context, request *pb.GetJobRequest) (*pb.GetJobResponse, error) {
@@ -79,6 +81,27 @@ func (s *scripted) WatchJob(request *pb.WatchJobRequest, stream pb.JobService_Wa
 	return status.Error(codes.Unavailable, "draining")
 }
 
+// Two pages.
+func (s *scripted) ListQueues(_ context.Context, request *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
+	if request.PageToken == "" {
+		return &pb.ListQueuesResponse{Queues: []*pb.Queue{{Name: "queues/a"}}, NextPageToken: "2"}, nil
+	}
+	return &pb.ListQueuesResponse{Queues: []*pb.Queue{{Name: "queues/b"}}}, nil
+}
+
+func (s *scripted) GetQueue(_ context.Context, request *pb.GetQueueRequest) (*pb.GetQueueResponse, error) {
+	return &pb.GetQueueResponse{Queue: &pb.Queue{Name: request.Name}}, nil
+}
+
+func (s *scripted) SetMaintenance(_ context.Context, request *pb.SetMaintenanceRequest) (*pb.SetMaintenanceResponse, error) {
+	s.maintenance = &pb.Maintenance{Mode: request.Mode, Reason: request.Reason}
+	return &pb.SetMaintenanceResponse{Maintenance: s.maintenance}, nil
+}
+
+func (s *scripted) GetCluster(context.Context, *pb.GetClusterRequest) (*pb.GetClusterResponse, error) {
+	return &pb.GetClusterResponse{Maintenance: s.maintenance}, nil
+}
+
 func start(t *testing.T, options Options) (*scripted, *Client) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -89,6 +112,7 @@ func start(t *testing.T, options Options) (*scripted, *Client) {
 	encoding.RegisterCodec(codec{})
 	server := grpc.NewServer()
 	pb.RegisterJobServiceServer(server, service)
+	pb.RegisterClusterServiceServer(server, service)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	options.Server = listener.Addr().String()
@@ -128,6 +152,27 @@ func TestTheFinishedJobComesAlways(t *testing.T) {
 	})
 	if err != nil || !reflect.DeepEqual(revisions, []int64{1, 2, 9}) {
 		t.Errorf("revisions %v, error %v", revisions, err)
+	}
+}
+
+func TestQueuesAndMaintenance(t *testing.T) {
+	_, client := start(t, Options{})
+	queues, err := client.Queues(context.Background())
+	if err != nil || len(queues) != 2 || queues[1].Name != "queues/b" {
+		t.Errorf("queues %v, error %v", queues, err)
+	}
+	for _, name := range []string{"a", "queues/a"} {
+		if queue, err := client.Queue(context.Background(), name); err != nil || queue.Name != "queues/a" {
+			t.Errorf("%s gave %v, error %v", name, queue, err)
+		}
+	}
+	set, err := client.SetMaintenance(context.Background(), pb.MaintenanceMode_MAINTENANCE_MODE_HOLD, "switch")
+	if err != nil || set.Reason != "switch" {
+		t.Errorf("set %v, error %v", set, err)
+	}
+	now, err := client.Maintenance(context.Background())
+	if err != nil || now.Mode != pb.MaintenanceMode_MAINTENANCE_MODE_HOLD {
+		t.Errorf("maintenance %v, error %v", now, err)
 	}
 }
 

@@ -44,6 +44,20 @@ export interface StepMetrics {
   [field: string]: unknown;
 }
 
+export interface Queue {
+  name: string;
+  configured: boolean;
+  [field: string]: unknown;
+}
+
+export interface Maintenance {
+  /** "MAINTENANCE_MODE_OFF", …_HOLD or …_CLOSED. */
+  mode: string;
+  reason: string;
+  owner: string;
+  [field: string]: unknown;
+}
+
 export class FsdpError extends Error {
   readonly code: number;
   readonly reason: string;
@@ -60,6 +74,11 @@ export class Client {
   get(job: JobRef): Promise<Job>;
   list(filter?: {states?: string[]; queue?: string; labels?: Record<string, string>}): Promise<Job[]>;
   cancel(job: JobRef, reason?: string): Promise<Job>;
+  queues(): Promise<Queue[]>;
+  queue(name: string): Promise<Queue>;
+  maintenance(): Promise<Maintenance>;
+  /** mode: "OFF", "HOLD" or "CLOSED", or its full name. */
+  setMaintenance(mode: string, reason?: string): Promise<Maintenance>;
   watch(job: JobRef, options?: {signal?: AbortSignal}): AsyncGenerator<Job>;
   wait(job: JobRef, options?: {signal?: AbortSignal}): Promise<Job>;
   metrics(job: JobRef, options?: {follow?: boolean; signal?: AbortSignal}): AsyncGenerator<StepMetrics>;

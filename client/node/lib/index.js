@@ -20,6 +20,8 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 const PROTOS = [path.join(HERE, '../protos'), path.join(HERE, '../../../proto')];
 const FINISHED = ['JOB_STATE_SUCCEEDED', 'JOB_STATE_FAILED', 'JOB_STATE_CANCELLED'];
 
+const MODES = ['MAINTENANCE_MODE_OFF', 'MAINTENANCE_MODE_HOLD', 'MAINTENANCE_MODE_CLOSED'];
+
 export const isFinished = state => FINISHED.includes(state);
 // "RUNNING" of JOB_STATE_RUNNING.
 export const stateName = state => String(state).replace(/^JOB_STATE_/, '');
@@ -97,6 +99,32 @@ export class Client {
     return (await this.#call('cancelJob', {name: jobName(job), reason})).job;
   }
 
+  // By name: quotas, what is used, borrowed and waited for, shares.
+  async queues() {
+    const queues = [];
+    let pageToken = '';
+    do {
+      const page = await this.#call('listQueues', {pageToken}, this.cluster);
+      queues.push(...page.queues);
+      pageToken = page.nextPageToken;
+    } while (pageToken);
+    return queues;
+  }
+
+  async queue(name) {
+    return (await this.#call('getQueue', {name: name.startsWith('queues/') ? name : `queues/${name}`}, this.cluster)).queue;
+  }
+
+  // The mode that is set, by whom and why.
+  async maintenance() { return (await this.#call('getCluster', {}, this.cluster)).maintenance; }
+
+  // HOLD: jobs wait; CLOSED: new ones are refused too; OFF. What runs goes on.
+  async setMaintenance(mode, reason = '') {
+    const full = MODES.find(one => one === mode || one === `MAINTENANCE_MODE_${String(mode).toUpperCase()}`);
+    if (!full) throw new TypeError(`${mode} is no mode of maintenance: use OFF, HOLD or CLOSED`);
+    return (await this.#call('setMaintenance', {mode: full, reason}, this.cluster)).maintenance;
+  }
+
   // The job as it is, then as it changes, until it is finished; the finished job comes always.
   async *watch(job, {signal} = {}) {
     const request = {name: jobName(job), afterRevision: '0'};
@@ -159,14 +187,14 @@ export class Client {
   #error(error) { return toFsdpError(error, this.options.server, this.decode); }
 
   // UNAVAILABLE is repeated within retryWindow: every method here may be.
-  async #call(method, request) {
+  async #call(method, request, service = this.jobs) {
     const start = Date.now();
     const deadline = start + this.options.callTimeout * 1000;
     const until = Math.min(deadline, start + this.options.retryWindow * 1000);
     for (let tries = 0;; ++tries) {
       try {
         const metadata = this.#metadata();
-        return await new Promise((resolve, reject) => this.jobs[method](
+        return await new Promise((resolve, reject) => service[method](
             request, metadata, {deadline}, (error, response) => error ? reject(error) : resolve(response)));
       } catch (error) {
         if (error.code === undefined) throw error;

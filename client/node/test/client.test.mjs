@@ -13,9 +13,9 @@ import {Client, FsdpError, jobName, optionsFromEnvironment, stateName, status} f
 const here = path.dirname(fileURLToPath(import.meta.url));
 const protos = [path.join(here, '../protos'), path.join(here, '../../../proto')].find(one => fs.existsSync(one));
 const definitions = protoLoader.loadSync(
-    ['fsdp/v1/job_service.proto', 'google/rpc/status.proto', 'google/rpc/error_details.proto'],
+    ['fsdp/v1/job_service.proto', 'fsdp/v1/cluster_service.proto', 'google/rpc/status.proto', 'google/rpc/error_details.proto'],
     {includeDirs: [protos], longs: String, enums: String, defaults: true});
-const {JobService} = grpc.loadPackageDefinition(definitions).fsdp.v1;
+const {JobService, ClusterService} = grpc.loadPackageDefinition(definitions).fsdp.v1;
 
 const fail = (code, details, metadata) => Object.assign(new Error(details), {code, details, metadata});
 
@@ -59,6 +59,15 @@ async function scripted(t, more = {}) {
       return call.emit('error', fail(status.UNAVAILABLE, 'draining'));
     },
   });
+  let maintenance = null;
+  server.addService(ClusterService.service, {
+    // Two pages.
+    listQueues: (call, reply) => reply(null, call.request.pageToken ?
+        {queues: [{name: 'queues/b'}]} : {queues: [{name: 'queues/a'}], nextPageToken: '2'}),
+    getQueue: (call, reply) => reply(null, {queue: {name: call.request.name}}),
+    setMaintenance: (call, reply) => reply(null, {maintenance: maintenance = call.request}),
+    getCluster: (call, reply) => reply(null, {maintenance}),
+  });
   const port = await new Promise((resolve, reject) => server.bindAsync(
       '127.0.0.1:0', grpc.ServerCredentials.createInsecure(), (error, at) => error ? reject(error) : resolve(at)));
   const client = new Client({server: `127.0.0.1:${port}`, protos, ...more});
@@ -85,6 +94,18 @@ test('the finished job comes always', async t => {
   for await (const job of client.watch('a')) revisions.push(job.revision);
   assert.deepEqual(revisions, ['1', '2', '9']);
   assert.equal((await client.wait('a')).revision, '9');
+});
+
+test('queues and maintenance', async t => {
+  const {client} = await scripted(t);
+  assert.deepEqual((await client.queues()).map(queue => queue.name), ['queues/a', 'queues/b']);
+  assert.equal((await client.queue('a')).name, 'queues/a');
+  assert.equal((await client.queue('queues/a')).name, 'queues/a');
+  assert.equal((await client.setMaintenance('hold', 'switch')).mode, 'MAINTENANCE_MODE_HOLD');
+  const {mode, reason} = await client.maintenance();
+  assert.deepEqual([mode, reason], ['MAINTENANCE_MODE_HOLD', 'switch']);
+  await client.setMaintenance('MAINTENANCE_MODE_OFF');
+  await assert.rejects(client.setMaintenance('shut'), /shut is no mode of maintenance: use OFF, HOLD or CLOSED/);
 });
 
 test('errors have their details', async t => {

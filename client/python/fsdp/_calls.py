@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from fsdp.spec import JobSource, enum_prefix, load_job
-from fsdp.v1 import cluster_service_pb2, job_pb2, job_record_pb2, job_service_pb2, plan_pb2
+from fsdp.v1 import (cluster_service_pb2, job_pb2, job_record_pb2, job_service_pb2, plan_pb2,
+                     queue_pb2)
 
 T = TypeVar("T")
 Job = job_record_pb2.Job
@@ -36,6 +37,12 @@ def worker_name(worker: str) -> str:
     return worker if worker.startswith("workers/") else f"workers/{worker}"
 
 
+def queue_name(queue: str) -> str:
+    if not queue:
+        raise ValueError("a queue's name is empty")
+    return queue if queue.startswith("queues/") else f"queues/{queue}"
+
+
 def is_finished(state: int) -> bool:
     """SUCCEEDED, FAILED or CANCELLED: the job does not change any more."""
     return state in _FINISHED
@@ -48,17 +55,24 @@ def state_name(state: int) -> str:
     return value.name.removeprefix(enum_prefix(enum)) if value else str(state)
 
 
-def parse_state(name: str | int) -> int:
+def _parse_enum(enum: Any, name: str | int, what: str) -> int:
     """Of a number, or a name with or without its prefix."""
     if isinstance(name, int):
         return name
-    enum = JobState.DESCRIPTOR
     prefix = enum_prefix(enum)
     value = enum.values_by_name.get(prefix + name.upper().removeprefix(prefix))
     if value is None or value.number == 0:
         known = [one.name.removeprefix(prefix) for one in enum.values if one.number]
-        raise ValueError(f"{name!r} is no state of a job; use {', '.join(known)}")
+        raise ValueError(f"{name!r} is no {what}; use {', '.join(known)}")
     return int(value.number)
+
+
+def parse_state(name: str | int) -> int:
+    return _parse_enum(JobState.DESCRIPTOR, name, "state of a job")
+
+
+def parse_maintenance(mode: str | int) -> int:
+    return _parse_enum(cluster_service_pb2.MaintenanceMode.DESCRIPTOR, mode, "mode of maintenance")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +139,17 @@ def cluster() -> Call[cluster_service_pb2.GetClusterResponse]:
                 lambda response: response)
 
 
+def queue(name: str) -> Call[queue_pb2.Queue]:
+    request = cluster_service_pb2.GetQueueRequest(name=queue_name(name))
+    return Call("ClusterService.GetQueue", request, lambda response: response.queue)
+
+
+def set_maintenance(mode: str | int, reason: str) -> Call[cluster_service_pb2.Maintenance]:
+    request = cluster_service_pb2.SetMaintenanceRequest(
+        mode=parse_maintenance(mode), reason=reason)  # type: ignore[arg-type]
+    return Call("ClusterService.SetMaintenance", request, lambda response: response.maintenance)
+
+
 def drain(worker: str, stop_ranks: bool, reason: str) -> Call[cluster_service_pb2.Worker]:
     request = cluster_service_pb2.DrainWorkerRequest(name=worker_name(worker),
                                                      stop_ranks=stop_ranks, reason=reason)
@@ -171,6 +196,11 @@ def list_jobs(states: Iterable[str | int], queue: str, labels: Mapping[str, str]
 def list_workers() -> Pages[cluster_service_pb2.Worker]:
     return Pages("ClusterService.ListWorkers", cluster_service_pb2.ListWorkersRequest(),
                  lambda response: response.workers)
+
+
+def list_queues() -> Pages[queue_pb2.Queue]:
+    return Pages("ClusterService.ListQueues", cluster_service_pb2.ListQueuesRequest(),
+                 lambda response: response.queues)
 
 
 def list_checkpoints(job: str | Job) -> Pages[job_record_pb2.CheckpointInfo]:
@@ -250,5 +280,6 @@ class Events(Cursor[job_record_pb2.JobEvent]):
 
 __all__ = ["Call", "Cursor", "Events", "Job", "JobState", "Logs", "Metrics", "Pages", "Watch",
            "cancel", "cluster", "create", "delete", "drain", "get", "is_finished", "job_name",
-           "job_pb2", "list_checkpoints", "list_jobs", "list_workers", "parse_state", "plan",
-           "restart", "resume", "state_name", "suspend", "uncordon", "worker_name"]
+           "job_pb2", "list_checkpoints", "list_jobs", "list_queues", "list_workers",
+           "parse_maintenance", "parse_state", "plan", "queue", "queue_name", "restart", "resume",
+           "set_maintenance", "state_name", "suspend", "uncordon", "worker_name"]

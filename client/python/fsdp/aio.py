@@ -17,7 +17,7 @@ from fsdp.errors import DeadlineExceededError, FsdpError, from_rpc_error
 from fsdp.options import ClientOptions
 from fsdp.spec import JobSource
 from fsdp.v1 import (cluster_service_pb2, cluster_service_pb2_grpc, job_record_pb2, job_service_pb2,
-                     job_service_pb2_grpc, plan_pb2)
+                     job_service_pb2_grpc, plan_pb2, queue_pb2)
 
 T = TypeVar("T")
 Job = job_record_pb2.Job
@@ -108,6 +108,19 @@ class AsyncClient:
 
     async def cluster(self) -> cluster_service_pb2.GetClusterResponse:
         return await self._run(calls.cluster())
+
+    async def queues(self) -> List[queue_pb2.Queue]:
+        return await self._pages(calls.list_queues())
+
+    async def queue(self, name: str) -> queue_pb2.Queue:
+        return await self._run(calls.queue(name))
+
+    async def maintenance(self) -> cluster_service_pb2.Maintenance:
+        return (await self.cluster()).maintenance
+
+    async def set_maintenance(self, mode: str | int,
+                              reason: str = "") -> cluster_service_pb2.Maintenance:
+        return await self._run(calls.set_maintenance(mode, reason))
 
     async def drain(self, worker: str, *, stop_ranks: bool = False,
                     reason: str = "") -> cluster_service_pb2.Worker:

@@ -14,7 +14,7 @@ from fsdp.errors import DeadlineExceededError, FsdpError, from_rpc_error
 from fsdp.options import ClientOptions
 from fsdp.spec import JobSource
 from fsdp.v1 import (cluster_service_pb2, cluster_service_pb2_grpc, job_record_pb2, job_service_pb2,
-                     job_service_pb2_grpc, plan_pb2)
+                     job_service_pb2_grpc, plan_pb2, queue_pb2)
 
 T = TypeVar("T")
 Job = job_record_pb2.Job
@@ -123,6 +123,21 @@ class Client:
     def cluster(self) -> cluster_service_pb2.GetClusterResponse:
         """Version and state of the coordinator."""
         return self._run(calls.cluster())
+
+    def queues(self) -> List[queue_pb2.Queue]:
+        """By name: quotas, what is used, borrowed and waited for, shares."""
+        return self._pages(calls.list_queues())
+
+    def queue(self, name: str) -> queue_pb2.Queue:
+        return self._run(calls.queue(name))
+
+    def maintenance(self) -> cluster_service_pb2.Maintenance:
+        return self.cluster().maintenance
+
+    def set_maintenance(self, mode: str | int,
+                        reason: str = "") -> cluster_service_pb2.Maintenance:
+        """HOLD: jobs wait; CLOSED: new ones are refused too; OFF. What runs goes on."""
+        return self._run(calls.set_maintenance(mode, reason))
 
     def drain(self, worker: str, *, stop_ranks: bool = False,
               reason: str = "") -> cluster_service_pb2.Worker:

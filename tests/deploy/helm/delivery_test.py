@@ -109,24 +109,38 @@ class NotesTest(unittest.TestCase):
 
 
 class PageTest(unittest.TestCase):
-    """docs/kubernetes.md: its commands name values, objects and flags that exist."""
+    """docs/kubernetes.md and README.md: their commands name values, objects, files and flags that exist."""
 
     @classmethod
     def setUpClass(cls):
         text = (chart.SOURCE / "docs/kubernetes.md").read_text(encoding="utf-8")
-        blocks = "\n".join(re.findall(r"```\n(.*?)```", text, re.DOTALL))
+        readme = (chart.SOURCE / "README.md").read_text(encoding="utf-8")
+        (on_kubernetes,) = (block for block in re.findall(r"```sh\n(.*?)```", readme, re.DOTALL) if "helm install" in block)
+        blocks = "\n".join([*re.findall(r"```\n(.*?)```", text, re.DOTALL), on_kubernetes])
         cls.lines = re.sub(r"\\\n\s*", " ", blocks).splitlines()
         cls.text = text
 
     def test_helm_commands_render(self):
         commands = [line for line in self.lines if re.match(r"helm (install|upgrade) ", line)]
-        self.assertGreater(len(commands), 3)
+        self.assertGreater(len(commands), 4)
         for line in commands:
             words = line.split("#")[0].split()
             self.assertEqual(words[2:4], ["fsdp", "deploy/helm/fsdp"], line)
             options = [word for word in words[4:] if word not in ("--create-namespace", "--reset-then-reuse-values")]
             code, _, errors = chart.helm("helm4", "template", "fsdp", chart.CHART, *options)
             self.assertEqual(code, 0, f"{line}: {errors}")
+
+    def test_images_that_are_built_are_those_that_pods_run(self):
+        built = set()
+        for file, tag in re.findall(r"docker build -f (\S+) +-t (\S+) \.", "\n".join(self.lines)):
+            self.assertTrue((chart.SOURCE / file).is_file(), file)
+            built.add(tag)
+        pushed = set(re.findall(r"docker push (\S+)", "\n".join(self.lines)))
+        self.assertEqual(built, pushed)
+        _, text, _ = chart.template("helm4", {"image": {"registry": "registry.example"}})
+        pods = [pod for pod in map(chart.pod_of, chart.objects_of(text)) if pod]
+        run = {container["image"] for _, spec in pods for container in spec["containers"]}
+        self.assertEqual(run, built)
 
     def test_objects_and_verbs_exist(self):
         objects = chart.rendered("default")

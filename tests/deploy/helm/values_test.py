@@ -12,6 +12,9 @@ import yaml
 import chart
 
 
+HARDENED = {"coordinator": {"hardened": True}, "tls": {"enabled": True, "metrics": True},
+            "access": {"existingSecret": "who-may", "workerTokenSecret": "worker-token", "auditLog": True,
+                       "allowedPaths": ["/shared"]}}
 # Values that must be refused, with what the error has to name.
 REFUSED = [
     ({"bogus": 1}, "bogus"),
@@ -75,7 +78,7 @@ REFUSED = [
     ({"sharedVolume": {"mountPath": "shared"}}, "mountPath"),
     ({"tests": {"timeoutSeconds": 1}}, "timeoutSeconds"),
     # By the templates, for what the schema cannot say.
-    ({"ipFamily": "IPv6", "coordinator": {"web": {"enabled": True, "service": True}}}, "coordinator.web.service=true"),
+    ({"coordinator": {"hardened": "yes"}}, "hardened"),
     ({"worker": {"kind": "DaemonSet", "persistence": {"enabled": True}}}, "worker.persistence.enabled=true"),
     ({"worker": {"hostNetwork": True}}, "networkPolicy.workerCidrs"),
     ({"tls": {"certManager": {"enabled": True}}}, "tls.enabled=true"),
@@ -83,6 +86,10 @@ REFUSED = [
     ({"coordinator": {"drainTimeoutSeconds": 30}}, "coordinator.drainTimeoutSeconds=30"),
     ({"access": {"existingSecret": "access"}}, "access.workerTokenSecret"),
     ({"access": {"workerTokenSecret": "token"}}, "access.existingSecret"),
+    # Each piece that hardened wants, left out.
+    *(({**HARDENED, section: {**HARDENED[section], key: value}}, f"{section}.{key}")
+      for section, key, value in (("tls", "enabled", False), ("tls", "metrics", False), ("access", "existingSecret", ""),
+                                  ("access", "auditLog", False), ("access", "allowedPaths", []))),
 ]
 
 

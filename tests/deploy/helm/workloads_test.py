@@ -72,6 +72,19 @@ class CoordinatorTest(unittest.TestCase):
         self.assertEqual([rule["from"] for rule in policy if rule["ports"][0]["port"] == 7080],
                          [[{"namespaceSelector": {"matchLabels": {"team": "research"}}}]])
 
+    def test_hardened_has_what_the_coordinator_asks_for(self):
+        self.assertNotIn("--hardened", self.container["args"])
+        objects = chart.rendered("hardened")
+        arguments = objects["StatefulSet", "fsdp-coordinator"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        self.assertNotIn("--insecure", arguments)
+        self.assertIn("--web-listen=0.0.0.0:7080", arguments)
+        # The coordinator's own verdict: with every piece it gets as far as the files that a cluster would mount.
+        command = [chart.BIN / "fsdp-coordinator", *(word for word in arguments if not word.startswith("--state-dir"))]
+        done = subprocess.run([*command, "--state-dir=/nonexistent"], text=True, capture_output=True, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("/etc/fsdp/tls/tls.crt", done.stderr)
+        self.assertNotIn("--hardened", done.stderr)
+
     def test_metrics_are_not_on_a_load_balancer(self):
         objects = chart.rendered("open")
         ports = objects["Service", "fsdp-coordinator"]["spec"]["ports"]
@@ -155,7 +168,7 @@ class WorkerTest(unittest.TestCase):
         self.assertIn("--job-network=fd00:1::/64", container["args"])
         self.assertFalse([word for word in container["args"] if word.startswith(("--bind-address", "--interface"))])
         coordinator = chart.pod_of(chart.rendered("ipv6")["StatefulSet", "fsdp-coordinator"])[1]["containers"][0]
-        for flag in ("--listen=[::]:7070", "--metrics-listen=[::]:9464"):
+        for flag in ("--listen=[::]:7070", "--metrics-listen=[::]:9464", "--web-listen=[::]:7080"):
             self.assertIn(flag, coordinator["args"])
 
     def test_no_liveness_probe_can_end_a_rank(self):

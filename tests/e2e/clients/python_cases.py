@@ -104,6 +104,34 @@ class PythonClientTest(unittest.TestCase):
         with self.assertRaises(fsdp.NotFoundError):
             self.client.drain("nobody")
 
+    def test_queues_and_maintenance(self):
+        self.addCleanup(self.client.set_maintenance, "OFF")
+        self.client.set_maintenance("HOLD")
+        job = self.client.submit(tiny_job("held", ranks=1, steps=2, queue="nightly"))
+        queue = self.client.queue("nightly")
+        self.assertEqual((queue.name, queue.configured), ("queues/nightly", False))
+        self.assertIn("queues/nightly", [one.name for one in self.client.queues()])
+        with self.assertRaises(fsdp.NotFoundError):
+            self.client.queue("nobody")
+        held = self.client.set_maintenance("closed", "a new switch")
+        self.assertEqual((held.reason, held), ("a new switch", self.client.maintenance()))
+        with self.assertRaises(fsdp.FailedPreconditionError) as raised:
+            self.client.submit(tiny_job("late"))
+        self.assertEqual(raised.exception.reason, "MAINTENANCE")
+        with self.assertRaisesRegex(ValueError, "'shut' is no mode of maintenance; use OFF, HOLD, CLOSED"):
+            self.client.set_maintenance("shut")
+
+        async def drive():
+            async with fsdp.AsyncClient(self.cluster.server) as client:
+                return (await client.maintenance(), await client.queues(), await client.queue("nightly"),
+                        await client.set_maintenance("OFF"))
+
+        before, queues, nightly, after = asyncio.run(drive())
+        self.assertEqual(before, held)
+        self.assertFalse(after.HasField("start_time"))
+        self.assertIn(nightly.name, [one.name for one in queues])
+        self.client.wait(job, timeout=120)
+
     def test_a_time_limit_ends_a_watch(self):
         job = self.client.submit(slow_job(100000))
         with self.assertRaises(fsdp.DeadlineExceededError):

@@ -118,11 +118,36 @@ TEST_F(AdminTest, AnAccessFileIsCheckedAndShown) {
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("submitter in research, dev"));
   EXPECT_THAT(shown.out, HasSubstr("never"));
+  EXPECT_THAT(shown.out, Not(HasSubstr("REVOKED")));
+  folder_.Write("access.yaml",
+                "identities: []\nrevoked:\n  - {certificate: \"fsdp://worker/n7-*\", issuedBefore: "
+                "\"2026-12-01T10:00:00Z\"}\n  - serial: \"3F:9A\"\n");
+  const CliResult revoked = Run({"admin", "check-access", access_});
+  EXPECT_THAT(revoked.out, HasSubstr("REVOKED             ISSUED BEFORE\n"
+                                     "fsdp://worker/n7-*  2026-12-01T10:00:00+00:00\n"
+                                     "serial 3f9a         any time\n"));
   folder_.Write("access.yaml", "identities:\n  - nme: alice\n");
   const CliResult broken = Run({"admin", "check-access", access_});
   EXPECT_EQ(broken.exit_code, 2);
   EXPECT_THAT(broken.err, HasSubstr("access.yaml:2:5: nme: unknown key"));
   EXPECT_EQ(Run({"admin", "check-access", folder_.Path("none")}).exit_code, 102);
+}
+
+TEST_F(AdminTest, JoinTokensAreRevokedByTheirIds) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"revoke"}, "takes the IDs of `join-token list`"},
+      {{"list", "x"}, "join-token list takes no arguments"},
+      {{"-o", "json"}, "--output goes with join-token list alone"},
+      {{"forget"}, "no action join-token forget; use list, revoke"},
+      {{"revoke", "fsdpjoin1.3f9a.SECRET.0"}, "takes a token's ID"}};
+  for (const auto& [words, problem] : cases) {
+    std::vector<std::string> arguments = {"ca", "join-token"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const CliResult result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 2) << problem;
+    EXPECT_THAT(result.err, HasSubstr(problem));
+    EXPECT_THAT(result.err, Not(HasSubstr("SECRET")));
+  }
 }
 
 TEST_F(AdminTest, ATokenThatCannotBeReadOrIsNoneStopsTheCall) {

@@ -21,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 class EnrollmentTest : public ::testing::Test {
@@ -68,6 +69,12 @@ class EnrollmentTest : public ::testing::Test {
     uris.reserve(workers.size());
     for (const std::string& worker : workers) uris.push_back("fsdp://worker/" + worker);
     return EnrollUris(token, uris);
+  }
+
+  absl::Status Revoke(const std::string& name) {
+    std::promise<absl::Status> reply;
+    enrollment_->RevokeJoinToken(name, [&](auto response) { reply.set_value(response.status()); });
+    return reply.get_future().get();
   }
 
   FakeClock clock_;
@@ -133,6 +140,65 @@ TEST_F(EnrollmentTest, ATokenExpires) {
   clock_.Advance(absl::Hours(24 * 8));
   ASSERT_TRUE(Token().ok());
   EXPECT_THAT(std::string(Enroll(token, {"a"}).status().message()), HasSubstr("is unknown"));
+}
+
+TEST_F(EnrollmentTest, TokensAreListedNewestFirstWithoutTheirSecrets) {
+  EXPECT_THAT(enrollment_->ListJoinTokens(), IsEmpty());
+  const std::string used = Token("n1")->token();
+  clock_.Advance(absl::Seconds(1));
+  const std::string over = Token("", 60)->token();
+  clock_.Advance(absl::Seconds(60));
+  const std::string waiting = Token()->token();
+  ASSERT_TRUE(Enroll(used, {"n1-cuda-0", "n1-cuda-1"}).ok());
+  const auto check = [&] {
+    const auto list = enrollment_->ListJoinTokens();
+    ASSERT_EQ(list.size(), 3u);
+    const auto name = [](const std::string& text) {
+      return "joinTokens/" + tls::ParseJoinToken(text)->id;
+    };
+    EXPECT_EQ(list[0].name(), name(waiting));
+    EXPECT_EQ(list[0].state(), v1::JOIN_TOKEN_STATE_WAITING);
+    EXPECT_EQ(list[0].creator(), "alice");
+    EXPECT_FALSE(list[0].has_use_time());
+    EXPECT_EQ(list[1].name(), name(over));
+    EXPECT_EQ(list[1].state(), v1::JOIN_TOKEN_STATE_EXPIRED);
+    EXPECT_EQ(list[2].name(), name(used));
+    EXPECT_EQ(list[2].state(), v1::JOIN_TOKEN_STATE_USED);
+    EXPECT_EQ(list[2].worker(), "n1");
+    EXPECT_EQ(list[2].peer(), "ipv4:10.0.0.7:1234");
+    EXPECT_THAT(list[2].enrolled_workers(), ElementsAre("n1-cuda-0", "n1-cuda-1"));
+    for (const v1::JoinToken& token : list) {
+      for (const std::string& text : {used, over, waiting}) {
+        EXPECT_THAT(token.SerializeAsString(), Not(HasSubstr(tls::ParseJoinToken(text)->secret)));
+      }
+    }
+  };
+  check();
+  Start();
+  check();
+}
+
+TEST_F(EnrollmentTest, ARevokedTokenLetsNobodyInAlsoAfterARestart) {
+  const std::string token = Token()->token();
+  const std::string name = "joinTokens/" + tls::ParseJoinToken(token)->id;
+  ASSERT_TRUE(Revoke(name).ok());
+  EXPECT_TRUE(absl::IsUnauthenticated(Enroll(token, {"a"}).status()));
+  Start();
+  EXPECT_THAT(std::string(Enroll(token, {"a"}).status().message()), HasSubstr("was revoked"));
+  EXPECT_THAT(enrollment_->ListJoinTokens(), IsEmpty());
+  EXPECT_TRUE(absl::IsNotFound(Revoke(name)));
+}
+
+TEST_F(EnrollmentTest, AUsedTokenIsNotRevokedAndStaysKnown) {
+  const std::string token = Token()->token();
+  ASSERT_TRUE(Enroll(token, {"a"}).ok());
+  const absl::Status refused = Revoke("joinTokens/" + tls::ParseJoinToken(token)->id);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("for a:"), HasSubstr("`revoked`")));
+  EXPECT_THAT(std::string(Enroll(token, {"b"}).status().message()), HasSubstr("was used"));
+  for (const char* name : {"", "joinTokens/", "tokens/x", "0123456789ab"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(Revoke(name))) << name;
+  }
 }
 
 TEST_F(EnrollmentTest, NoMessageHelpsToGuess) {

@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- /* Is something of it reached from other pods in the clear? Argument: root. */ -}}
 {{- define "fsdp.coordinatorInTheClear" -}}
-{{- if or (not .Values.tls.enabled) (not .Values.tls.metrics) (and .Values.coordinator.web.enabled .Values.coordinator.web.service) -}}
+{{- if or (not .Values.tls.enabled) (not .Values.tls.metrics) -}}
 true
 {{- end -}}
 {{- end -}}
@@ -108,8 +108,19 @@ true
 {{- fail (printf "tls.certManager.renewBefore=%s: must be less than tls.certManager.duration=%s" .Values.tls.certManager.renewBefore .Values.tls.certManager.duration) -}}
 {{- end -}}
 {{- end -}}
-{{- if and (eq .Values.ipFamily "IPv6") .Values.coordinator.web.enabled .Values.coordinator.web.service -}}
-{{- fail "coordinator.web.service=true: the status page has no IPv6; use ipFamily=IPv4 in a dual-stack cluster, or reach the page by port-forward" -}}
+{{- if .Values.coordinator.hardened -}}
+{{- if include "fsdp.coordinatorInTheClear" . -}}
+{{- fail "coordinator.hardened=true: nothing may be in the clear; set tls.enabled=true and tls.metrics=true too" -}}
+{{- end -}}
+{{- if not .Values.access.existingSecret -}}
+{{- fail "coordinator.hardened=true: somebody must say who may do what; set access.existingSecret too" -}}
+{{- end -}}
+{{- if not .Values.access.auditLog -}}
+{{- fail "coordinator.hardened=true: what was done must be recorded; set access.auditLog=true too" -}}
+{{- end -}}
+{{- if empty .Values.access.allowedPaths -}}
+{{- fail "coordinator.hardened=true: jobs may not name any file; set access.allowedPaths too, such as [/shared]" -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.worker.enabled -}}
 {{- if and (eq .Values.worker.kind "DaemonSet") .Values.worker.persistence.enabled -}}

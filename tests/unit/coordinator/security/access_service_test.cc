@@ -10,6 +10,7 @@
 
 #include "coordinator/rpc/services.h"
 #include "coordinator/security/rpc_rules.h"
+#include "fsdp/v1/enrollment_service.pb.h"
 #include "gmock/gmock.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -58,6 +59,8 @@ const std::map<std::string, std::string> kExpected = {
     {"ClusterService/SetMaintenance", "oa"},
     {"WorkerService/Connect", "w"},
     {"EnrollmentService/CreateJoinToken", "a"},
+    {"EnrollmentService/ListJoinTokens", "a"},
+    {"EnrollmentService/RevokeJoinToken", "a"},
     // A host that enrols has nothing but its join token, which the method checks itself.
     {"EnrollmentService/EnrollWorker", "vsoaw"},
     {"EnrollmentService/RenewCertificate", "w"},
@@ -378,6 +381,27 @@ TEST_F(AccessServiceTest, UnknownCallersCannotFillTheAuditLog) {
   EXPECT_EQ(server_->counters().Value("fsdp_rpc_denied_total", "token_missing"), 400);
   // 50 at once, and five a second; machines differ in how long 400 calls take.
   EXPECT_LT(Audit().size(), 400u);
+}
+
+TEST_F(AccessServiceTest, RefusedEnrolmentsCannotFillTheAuditLog) {
+  v1::EnrollWorkerRequest request;
+  request.set_token("a guess");
+  for (int i = 0; i < 400; ++i) Call("EnrollmentService/EnrollWorker", request, "");
+  // 50 at once, and five a second.
+  const std::size_t lines = Audit().size();
+  EXPECT_GE(lines, 50u);
+  EXPECT_LT(lines, 400u);
+  // What changes something finds room all the same, and is written.
+  const std::string job = Create("owner", "research");
+  EXPECT_EQ(Audit().back()["resource"], job);
+  // A line that comes later tells how many were left out.
+  std::int64_t suppressed = 0;
+  for (int i = 0; i < 200 && suppressed == 0; ++i) {
+    absl::SleepFor(absl::Milliseconds(50));
+    Call("EnrollmentService/EnrollWorker", request, "");
+    suppressed = Audit().back().value("suppressed", std::int64_t{0});
+  }
+  EXPECT_GE(suppressed, 1);
 }
 
 TEST_F(AccessServiceTest, HealthAnswersWithoutAToken) {

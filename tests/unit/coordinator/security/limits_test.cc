@@ -141,6 +141,20 @@ TEST_F(AuditLogTest, ALineSaysWhoWhatWhenFromWhereAndHowItEnded) {
   EXPECT_EQ(info.st_mode & 0007, 0u);
 }
 
+TEST_F(AuditLogTest, ACallWithoutALineGivesItsRoomBack) {
+  auto log = AuditLog::Open(path_, counters_);
+  ASSERT_TRUE(log.ok()) << log.status();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE((*log)->Reserve().ok());
+    (*log)->Release();
+  }
+  // Room for one call and what is asked for ahead, not for a hundred.
+  struct stat info{};
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_LT(info.st_blocks * 512, 20 * kMaxAuditLineBytes);
+  EXPECT_EQ(info.st_size, 0);
+}
+
 TEST_F(AuditLogTest, GoesOnBehindWhatIsThere) {
   for (const char* id : {"a", "b"}) {
     auto log = AuditLog::Open(path_, counters_);

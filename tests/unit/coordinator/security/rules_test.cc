@@ -154,7 +154,7 @@ TEST(AccessFileTest, ErrorsSayWhereAndWhatToDo) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"identities: 3\n", "a.yaml:1:13: identities: must be a list"},
       {"identites: []\n",
-       "a.yaml:1:1: identites: unknown key; known are identities; did you mean "
+       "a.yaml:1:1: identites: unknown key; known are identities, revoked; did you mean "
        "identities?"},
       {"identities:\n  - name: \"a b\"\n    certificate: x\n",
        "a.yaml:2:11: name: 'a b': want 1-63"},

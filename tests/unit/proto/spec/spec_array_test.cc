@@ -1,4 +1,6 @@
 // Arrays: the job of each task, and what is told of specs that make none.
+#include "proto/support/spec_array.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +24,9 @@ TEST(SpecArrayTest, TasksDifferByWhatIsSet) {
                 "\"failurePolicy.rules=[{signals: [9], action: fail}]\"], "
                 "parameters: [{name: lr, values: [1e-3, 3e-4, \"1e-4\"]}]}"));
   ASSERT_TRUE(result.ok()) << FormatIssues(result.issues, "job.yaml");
+  const ArrayTasks tasks(result.job);
   for (int index = 0; index < 3; ++index) {
-    const SpecResult task = ArrayTask(result.job, index);
+    const SpecResult task = tasks.Job(index);
     ASSERT_THAT(task.issues, IsEmpty()) << FormatIssues(task.issues, "");
     const v1::JobSpec& spec = task.job.spec();
     EXPECT_FALSE(spec.has_array());
@@ -47,6 +50,16 @@ TEST(SpecArrayTest, WithoutSetsTasksAreTheSameButForTheirIndex) {
   first.mutable_spec()->clear_env();
   second.mutable_spec()->clear_env();
   EXPECT_EQ(JobToYaml(first), JobToYaml(second));
+}
+
+// Text beyond the limits of a spec, as only a message brings it.
+TEST(SpecArrayTest, AnArrayThatCannotBeReadBackHasIssuesInEveryTask) {
+  SpecResult result = LoadJob(WithArray("{count: 2, set: [\"train.seed={index}\"]}"));
+  ASSERT_TRUE(result.ok()) << FormatIssues(result.issues, "job.yaml");
+  result.job.mutable_spec()->mutable_data()->set_path(std::string(SpecOptions().max_bytes, 'x'));
+  const ArrayTasks tasks(result.job);
+  EXPECT_FALSE(tasks.Job(0).ok());
+  EXPECT_FALSE(tasks.Job(1).ok());
 }
 
 struct BadArray {
