@@ -28,8 +28,7 @@ void CheckWholeNodes(const v1::ResourceSpec& resources, const RankCount& count,
                   {absl::StrCat(count.value), "", ""});
 }
 
-void CheckElastic(const v1::JobSpec& spec, std::int64_t world, Findings* findings) {
-  const v1::ResourceSpec& resources = spec.resources();
+void CheckBounds(const v1::ResourceSpec& resources, std::int64_t world, Findings* findings) {
   const RankCount fewest{"spec.resources.minRanks", resources.min_ranks()};
   const RankCount most{"spec.resources.maxRanks", resources.max_ranks()};
   if (fewest.value > world) {
@@ -42,6 +41,12 @@ void CheckElastic(const v1::JobSpec& spec, std::int64_t world, Findings* finding
                     absl::StrCat("is less than nodes x devicesPerNode, ", world, " ranks"),
                     {absl::StrCat(most.value), "", ""});
   }
+}
+
+// What another number of ranks asks of the rest of the spec.
+void CheckElastic(const v1::JobSpec& spec, Findings* findings) {
+  const RankCount most{"spec.resources.maxRanks", spec.resources().max_ranks()};
+  const RankCount fewest{"spec.resources.minRanks", spec.resources().min_ranks()};
   const RankCount& given = fewest.value > 0 ? fewest : most;
   if (given.value <= 0) return;
   if (spec.checkpoint().dir().empty()) {
@@ -77,12 +82,13 @@ void CheckResources(const v1::JobSpec& spec, Findings* findings) {
                     {"", absl::StrCat("1..", kMaxRanks), ""});
     return;
   }
-  CheckElastic(spec, world, findings);
+  CheckBounds(resources, world, findings);
   for (const RankCount& count : {RankCount{"spec.resources.minRanks", resources.min_ranks()},
                                  RankCount{"spec.resources.maxRanks", resources.max_ranks()},
                                  RankCount{"spec.resources.spares", resources.spares()}}) {
     CheckWholeNodes(resources, count, findings);
   }
+  if (!findings->HasErrorUnder("spec.resources")) CheckElastic(spec, findings);
 }
 
 }  // namespace fsdp::spec

@@ -332,7 +332,7 @@ const std::vector<BrokenSpec>& BrokenSpecs() {
        "spec.resources.maxRanks", "needs checkpoint.dir"},
       {"fewest_above_world", 20,
        "  resources: {devicesPerNode: 2, anyNode: true, minRanks: 3}\n  checkpoint: {dir: /c}",
-       "20:50", "spec.resources.minRanks", "is more than nodes x devicesPerNode, 2 ranks"},
+       "20:49", "spec.resources.minRanks", "is more than nodes x devicesPerNode, 2 ranks"},
       {"most_below_world", 20,
        "  resources: {devicesPerNode: 4, maxRanks: 2, anyNode: true}\n  checkpoint: {dir: /c}",
        "20:34", "spec.resources.maxRanks", "is less than nodes x devicesPerNode, 4 ranks"},
