@@ -102,7 +102,10 @@ absl::Status Coordinator::Load() {
   for (const records::WorkerRecord& record : contents.workers) {
     workers_.Restore(record, clock_.Now(), expected.contains(record.id()));
   }
-  for (const JobId& id : unfinished_) SyncAssignments(*jobs_.at(id));
+  for (const JobId& id : unfinished_) {
+    SyncAssignments(*jobs_.at(id));
+    SyncSpares(*jobs_.at(id));
+  }
   maintenance_ = contents.cluster.maintenance();
   if (maintenance_.mode() == v1::MAINTENANCE_MODE_UNSPECIFIED) {
     maintenance_.set_mode(v1::MAINTENANCE_MODE_OFF);
@@ -137,6 +140,7 @@ void Coordinator::LoadJob(StoredJob stored, std::set<std::string>* expected_work
       if (member.exited().finished()) job->first_finish = now;
     }
   }
+  for (const std::string& spare : job->record.spare_workers()) expected_workers->insert(spare);
   const JobId id = JobIdOf(job->job());
   last_position_ = std::max(last_position_, job->record.position());
   if (!job->job().request_id().empty()) {
@@ -433,8 +437,9 @@ void Coordinator::CarryOut(JobRuntime& job, Effects effects, Extra extra) {
     if (extra.snapshot != nullptr) *extra.snapshot = snapshot;
   }
   SyncAssignments(job);
+  if (effects.spares_changed) SyncSpares(job);
   Track(job);
-  if (effects.reschedule) WantSchedule();
+  if (effects.reschedule || effects.spares_changed) WantSchedule();
 
   const bool streams_changed =
       !effects.events.empty() || !effects.logs.empty() || !effects.metrics.empty();
@@ -472,6 +477,10 @@ void Coordinator::Count(const JobRuntime& job, const Effects& effects) {
   }
   if (effects.recovery) counters_.Observe("fsdp_recovery_seconds", *effects.recovery, cause);
   if (effects.start) counters_.Observe("fsdp_job_start_seconds", *effects.start);
+  if (effects.rank_change != 0) {
+    counters_.Add("fsdp_job_rank_changes_total", effects.rank_change > 0 ? "grown" : "shrunk");
+  }
+  if (effects.straggler_excluded) counters_.Add("fsdp_stragglers_excluded_total");
   if (!effects.checkpoints.empty()) counters_.Add("fsdp_checkpoints_published_total");
   for (const v1::JobEvent& event : effects.events) {
     LOG_INFO("%s: %s %s", event.job(), event.type(), event.message());

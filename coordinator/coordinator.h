@@ -317,10 +317,28 @@ class Coordinator {
       const std::vector<QueuedDemand>& queue) const;
   std::vector<QueueDecision> DecideQueue(std::vector<QueuedDemand> queue,
                                          std::vector<Preemption>* preemptions, TimePoint now);
-  void PlaceJob(JobRuntime& job, const Placement& placement);
+  // Adds the types of devices that jobs go on waiting for to `wanted`.
+  void PlaceQueue(TimePoint now, std::set<v1::DeviceType>* wanted);
+  void PlaceJob(JobRuntime& job, const PlacementDecision& decision);
   void TellWait(JobRuntime& job, const std::string& reason, std::int32_t position, TimePoint now);
   void PreemptJob(const Preemption& preemption);
   void WantSchedule();
+
+  // --- Elastic jobs and spares
+  // What the job takes now: until its time for that is over no fewer ranks than it had.
+  [[nodiscard]] Demand PlacementDemand(const JobRuntime& job, TimePoint now) const;
+  // "; starts with 2 ranks in 8s, should no more workers come free (resources.minRanks)"; empty: it
+  // does not.
+  [[nodiscard]] std::string FewerRanksText(const JobRuntime& job, TimePoint now) const;
+  // After a pass: how far running jobs may grow and which workers are their spares, of what nobody
+  // of the `wanted` types of devices waits for. Spares that are lost or drained are given up.
+  void ReviseHoldings(TimePoint now, const std::set<v1::DeviceType>& wanted);
+  // `view` is what is left for the jobs after it.
+  void ReviseJob(JobRuntime& job, bool may_take, TimePoint now, ClusterView* view);
+  // Of a job that runs: ranks and spares that its queue lets it hold.
+  [[nodiscard]] int MostDevices(const JobRuntime& job, TimePoint now) const;
+  // Spares that have changed: to the workers.
+  void SyncSpares(const JobRuntime& job);
 
   const Options options_;
   Clock& clock_;

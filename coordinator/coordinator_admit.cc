@@ -15,14 +15,14 @@ namespace fsdp::coordinator {
 
 std::vector<std::string> Coordinator::CapacityWarnings(const v1::TrainingJob& job) const {
   const PlacementDecision decision =
-      PlaceGang(DemandOf(job.spec().resources()), workers_.View(clock_.Now(), options_.timing));
+      PlaceGang(LeastDemandOf(job), workers_.View(clock_.Now(), options_.timing));
   if (!decision.beyond_capacity) return {};
   return {absl::StrCat("the cluster as it is cannot hold this job: it ", decision.reason)};
 }
 
 DeviceMemory Coordinator::KnownMemory(const v1::TrainingJob& job) const {
   const std::lock_guard lock(mutex_);
-  return workers_.KnownMemory(DemandOf(job.spec().resources()).device);
+  return workers_.KnownMemory(DeviceOf(job.spec().resources()));
 }
 
 absl::StatusOr<std::vector<v1::TrainingJob>> Coordinator::AdmitTasks(
@@ -79,7 +79,7 @@ absl::Status Coordinator::CheckQueue(const v1::TrainingJob& job) const {
     issue.suggestion = Suggest(name, names);
     return WithInfo(SpecStatus({issue}), "SPEC_INVALID");
   }
-  const Demand demand = DemandOf(job.spec().resources());
+  const Demand demand = LeastDemandOf(job);
   const DeviceLimits limits = policy->second.LimitsOf(demand.device);
   if (!limits.max || demand.world_size() <= *limits.max) return absl::OkStatus();
   issue.field = "spec.resources";

@@ -18,11 +18,12 @@ namespace {
 // it gets its position as reason.
 constexpr size_t kMaxPlacedPerPass = 256;
 
-// Devices that it holds.
+// Devices that it holds, spares among them.
 int HeldDevices(const JobRuntime& job) {
-  return static_cast<int>(
-      std::count_if(job.record.members().begin(), job.record.members().end(),
-                    [](const records::MemberRecord& member) { return !member.released(); }));
+  return job.record.spare_workers_size() +
+         static_cast<int>(
+             std::count_if(job.record.members().begin(), job.record.members().end(),
+                           [](const records::MemberRecord& member) { return !member.released(); }));
 }
 
 absl::Duration WaitedFor(const JobRuntime& job, TimePoint now) {
@@ -31,14 +32,10 @@ absl::Duration WaitedFor(const JobRuntime& job, TimePoint now) {
   return now.wall - FromTimestamp(since);
 }
 
-void FillDemand(const JobRuntime& job, Demand* demand) {
-  *demand = DemandOf(job.job().spec().spec().resources());
-  for (const std::string& worker : job.record.excluded_workers()) {
-    demand->excluded.emplace_back(worker);
-  }
-  for (const records::MemberRecord& member : job.record.members()) {
-    demand->previous.emplace_back(member.worker());
-  }
+// It would be placed on workers that come free, and so nobody else may take them out of turn.
+bool TakesWhatIsFree(WaitKind kind) {
+  return kind == WaitKind::kDevices || kind == WaitKind::kBehindOthers ||
+         kind == WaitKind::kYielding;
 }
 
 bool HasClaim(v1::JobState state) {
@@ -62,7 +59,7 @@ std::vector<QueuedDemand> Coordinator::CollectQueue(TimePoint now) const {
     item.entry = {id, spec.queue(), spec.priority(), job.record.position()};
     item.recovering = recovering;
     item.waited = WaitedFor(job, now);
-    item.demand = DemandOf(spec.resources());
+    item.demand = DemandOf(job.job().spec());
   }
   std::sort(queue.begin(), queue.end(), [](const QueuedDemand& a, const QueuedDemand& b) {
     return GoesBefore(a.entry, b.entry);
@@ -83,7 +80,7 @@ std::vector<ActiveJob> Coordinator::ActiveJobs(const std::vector<QueuedDemand>& 
     const v1::JobSpec& spec = job.job().spec().spec();
     ActiveJob& entry = running.emplace_back();
     entry.entry = {id, spec.queue(), spec.priority(), job.record.position()};
-    entry.device = DemandOf(spec.resources()).device;
+    entry.device = DeviceOf(spec.resources());
     entry.devices = devices;
     entry.stopping = job.record.phase() == records::EPOCH_PHASE_ENDING;
     entry.saves = !spec.checkpoint().dir().empty();
@@ -125,7 +122,7 @@ std::vector<QueueDecision> Coordinator::DecideQueue(std::vector<QueuedDemand> qu
   for (QueuedDemand& item : queue) {
     const std::string line = queue_policies_.empty() ? "" : item.entry.queue;
     if (taken[line]++ >= kMaxPlacedPerPass) continue;
-    FillDemand(*jobs_.at(item.entry.job), &item.demand);
+    item.demand = PlacementDemand(*jobs_.at(item.entry.job), now);
     heads.push_back(std::move(item));
   }
   if (queue_policies_.empty()) return ScheduleQueue(std::move(heads), view);
@@ -140,6 +137,13 @@ void Coordinator::Schedule(TimePoint now) {
   schedule_wanted_ = false;
   last_wait_reasons_ = now.mono;
   wait_kinds_.clear();
+  // Of the types of devices that a job waits for.
+  std::set<v1::DeviceType> wanted;
+  PlaceQueue(now, &wanted);
+  ReviseHoldings(now, wanted);
+}
+
+void Coordinator::PlaceQueue(TimePoint now, std::set<v1::DeviceType>* wanted) {
   std::vector<QueuedDemand> queue = CollectQueue(now);
   std::vector<QueueEntry> entries;
   std::set<JobId> recovering;
@@ -147,6 +151,7 @@ void Coordinator::Schedule(TimePoint now) {
     entries.push_back(item.entry);
     if (!item.recovering) continue;
     recovering.insert(item.entry.job);
+    wanted->insert(item.demand.device);
     if (jobs_.at(item.entry.job)->record.has_earliest_start()) {
       ++wait_kinds_[{item.entry.queue, "backoff"}];
     }
@@ -168,7 +173,7 @@ void Coordinator::Schedule(TimePoint now) {
     JobRuntime& job = *jobs_.at(entries[i].job);
     const auto decision = decisions.find(entries[i].job);
     if (decision != decisions.end() && decision->second.placement) {
-      PlaceJob(job, *decision->second.placement);
+      PlaceJob(job, decision->second);
       continue;
     }
     std::string reason;
@@ -180,8 +185,11 @@ void Coordinator::Schedule(TimePoint now) {
       reason = gate->second;
       kind = "array_limit";
     } else if (decision != decisions.end()) {
-      reason = decision->second.reason;
+      reason = absl::StrCat(decision->second.reason, FewerRanksText(job, now));
       kind = LabelOf(decision->second.kind);
+      if (TakesWhatIsFree(decision->second.kind)) {
+        wanted->insert(DeviceOf(job.job().spec().spec().resources()));
+      }
     } else {
       reason = queue_policies_.empty()
                    ? absl::StrCat("waits behind ", i, " jobs of its cluster")
@@ -217,7 +225,8 @@ void Coordinator::PreemptJob(const Preemption& preemption) {
   Apply(*job, [&](JobController& controller) { controller.Preempt(preemption.why, grace); });
 }
 
-void Coordinator::PlaceJob(JobRuntime& job, const Placement& placement) {
+void Coordinator::PlaceJob(JobRuntime& job, const PlacementDecision& decision) {
+  const Placement& placement = *decision.placement;
   std::vector<records::MemberRecord> members;
   std::map<std::string, int> on_host;
   for (size_t rank = 0; rank < placement.size(); ++rank) {
@@ -241,7 +250,10 @@ void Coordinator::PlaceJob(JobRuntime& job, const Placement& placement) {
     counters_.Observe("fsdp_queue_wait_seconds",
                       clock_.WallNow() - FromTimestamp(job.job().create_time()));
   }
-  Apply(job, [&](JobController& controller) { controller.Place(members); });
+  Apply(job, [&](JobController& controller) {
+    controller.Place(members);
+    controller.HoldSpares(decision.spares);
+  });
 }
 
 }  // namespace fsdp::coordinator

@@ -73,6 +73,12 @@ ABSL_FLAG(absl::Duration, stream_grace, absl::Seconds(1),
           "a worker whose stream closed is LOST unless it is back by then");
 ABSL_FLAG(absl::Duration, adoption_grace, absl::Seconds(20),
           "after a start: workers of running jobs may take this long to come back");
+ABSL_FLAG(absl::Duration, shrink_after, absl::Seconds(10),
+          "an elastic job waits this long for its full size before it takes fewer ranks");
+ABSL_FLAG(
+    double, exclude_stragglers_below, 0.5,
+    "score of a rank (1: as fast as the fastest) below which a spare takes its place, in jobs "
+    "that hold spares; 0: never");
 ABSL_FLAG(absl::Duration, hang_abort, absl::Seconds(30),
           "least time after which a pending collective is a hang");
 ABSL_FLAG(absl::Duration, drain_timeout, absl::Seconds(5), "at SIGTERM: time for open calls");
@@ -113,6 +119,8 @@ fsdp::coordinator::Options OptionsFromFlags() {
   options.timing.forget_lost_after = absl::GetFlag(FLAGS_forget_lost_after);
   options.timing.stream_grace = absl::GetFlag(FLAGS_stream_grace);
   options.timing.adoption_grace = absl::GetFlag(FLAGS_adoption_grace);
+  options.timing.shrink_after = absl::GetFlag(FLAGS_shrink_after);
+  options.straggler.exclude_below = absl::GetFlag(FLAGS_exclude_stragglers_below);
   options.hang.abort_floor = absl::GetFlag(FLAGS_hang_abort);
   options.queue.file = absl::GetFlag(FLAGS_queues);
   return options;

@@ -14,6 +14,7 @@
 #include "proto/support/job_text.h"
 #include "proto/support/spec.h"
 #include "proto/support/text.h"
+#include "worker/plan/elastic_sizes.h"
 #include "worker/plan/plan_advice.h"
 
 namespace fsdp {
@@ -225,7 +226,9 @@ std::string WorkerTable(const std::vector<v1::Worker>& workers, bool wide, absl:
         state,
         absl::StrCat(EnumText(worker.device().type()), ":", worker.device().index()),
         worker.job().empty() ? "-" : IdOf(worker.job()),
-        worker.job().empty() ? "-" : absl::StrCat(worker.rank()),
+        worker.job().empty() ? "-"
+        : worker.rank() < 0  ? "spare"
+                             : absl::StrCat(worker.rank()),
         AgeText(worker.heartbeat_time(), now)};
     if (wide) {
       row.insert(row.end(), {OrDash(worker.host()), BytesText(worker.device().memory_bytes()),
@@ -320,6 +323,7 @@ std::string JobDescription(const v1::Job& job, const std::vector<v1::JobEvent>& 
   } else {
     AddFact(&page, "Attempt", absl::StrCat(job.attempt(), ", epoch ", job.epoch()));
   }
+  if (IsElastic(job.spec())) AddFact(&page, "Elastic", ElasticSizesText(job.spec()));
   AddFact(&page, "Restarts", RestartsText(job.restarts()));
   AddFact(&page, "Checkpoint", CheckpointText(job.checkpoint()));
   for (const auto& warning : job.warnings()) {

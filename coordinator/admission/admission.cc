@@ -14,6 +14,7 @@
 #include "proto/support/spec_array.h"
 #include "proto/support/spec_fields.h"
 #include "proto/support/status.h"
+#include "worker/plan/elastic_sizes.h"
 #include "worker/plan/plan.h"
 #include "worker/plan/plan_advice.h"
 
@@ -43,6 +44,20 @@ std::string OnSmallestDevices(const v1::TrainingJob& job, int world_size, std::i
   if (!input.ok()) return "";
   const std::string ranks = FittingRanksText(AdviseOnMemory(*input));
   return ranks.empty() ? "" : absl::StrCat("; would fit any of them with ", ranks);
+}
+
+// Fewer ranks need more memory each: what is allowed must fit too.
+absl::Status CheckFewestRanks(const v1::TrainingJob& job,
+                              const std::vector<std::int64_t>& largest_first) {
+  if (!IsElastic(job) || largest_first.empty()) return absl::OkStatus();
+  const int fewest = ElasticSizes(job).front();
+  const absl::Status status = PlanFromJob(job, fewest, largest_first.front()).status();
+  if (!absl::IsResourceExhausted(status)) return status;
+  return WithInfo(Annotate(status, absl::StrCat("spec.resources.minRanks = ", fewest,
+                                                ": does not fit on so few ranks; raise it")),
+                  "PLAN_DOES_NOT_FIT",
+                  {{"largest_device_bytes", absl::StrCat(largest_first.front())},
+                   {"world_size", absl::StrCat(fewest)}});
 }
 
 }  // namespace
@@ -107,6 +122,7 @@ absl::StatusOr<Admitted> SpecAdmission::Admit(const v1::TrainingJob& job,
                      {"world_size", absl::StrCat(world_size)}});
   }
   if (!plan.ok()) return WithInfo(plan.status(), "SPEC_INVALID", {{"errors", "1"}});
+  RETURN_IF_ERROR(CheckFewestRanks(admitted.job, devices));
   if (devices.empty()) {
     admitted.warnings.push_back(absl::StrCat("no worker with such a device is known yet: whether ",
                                              MiB(plan->total_bytes),

@@ -127,6 +127,15 @@ absl::Status ValidateOptions(const Options& options) {
         absl::FormatDuration(timing.heartbeat_period), ", ",
         absl::FormatDuration(timing.suspect_after), ", ", absl::FormatDuration(timing.lost_after)));
   }
+  if (timing.shrink_after < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--shrink-after=", absl::FormatDuration(timing.shrink_after), ": must not be below zero"));
+  }
+  const double exclude_below = options.straggler.exclude_below;
+  if (!(exclude_below >= 0 && exclude_below < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("--exclude-stragglers-below=", exclude_below,
+                                                   ": want 0 (never) or less than 1"));
+  }
   return absl::OkStatus();
 }
 

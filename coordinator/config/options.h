@@ -37,6 +37,8 @@ struct TimingOptions {
   absl::Duration stop_margin = absl::Seconds(5);
   // An idle heartbeat this long after a stop counts as the rank's exit.
   absl::Duration idle_release_after = absl::Seconds(2);
+  // An elastic job that is to be placed waits this long for its full size, then takes fewer ranks.
+  absl::Duration shrink_after = absl::Seconds(10);
   // How often deadlines are looked at.
   absl::Duration tick_period = absl::Milliseconds(100);
   // A changed progress is shown to watchers and written to disk at most this often.
@@ -54,6 +56,16 @@ struct HangOptions {
   double slow_phase_factor = 10;
   // The first steps of an epoch are warm-up.
   std::int64_t warmup_steps = 2;
+};
+
+// A rank that keeps the others waiting, in a job that holds spares and saves checkpoints.
+struct StragglerOptions {
+  // Its worker is replaced by a spare when its score (RankStatus.straggler_score) stays below this;
+  // 0: never.
+  double exclude_below = 0.5;
+  // And when a step of its own takes at least this much longer than the fastest rank's: what
+  // replacing it costs is never won back on less.
+  absl::Duration least_loss = absl::Milliseconds(100);
 };
 
 struct QueueOptions {
@@ -110,6 +122,7 @@ struct Options {
   absl::Duration drain_timeout = absl::Seconds(5);
   TimingOptions timing;
   HangOptions hang;
+  StragglerOptions straggler;
   QueueOptions queue;
 };
 

@@ -9,6 +9,7 @@
 #include "coordinator/store/resource_names.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
+#include "worker/plan/plan.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -162,7 +163,11 @@ void JobController::SetState(v1::JobState state, std::string_view reason) {
   }
   if (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_RECOVERING) {
     *job_.record.mutable_queued_time() = ToTimestamp(now_.wall);
+    *job_.record.mutable_full_size_until() = ToTimestamp(now_.wall + options_.timing.shrink_after);
   }
+  const bool keeps_spares = state == v1::JOB_STATE_STARTING || state == v1::JOB_STATE_RUNNING ||
+                            state == v1::JOB_STATE_RECOVERING;
+  if (!keeps_spares) HoldSpares({});
   const absl::Status status = Transition(job(), state, reason, now_.wall);
   // Verbs ask the table first; everything else follows it by construction.
   FSDP_CHECK(status.ok(), status.message());
@@ -283,6 +288,7 @@ void JobController::Preempt(std::string_view why, std::optional<absl::Duration> 
   Event("PREEMPTED", v1::EVENT_SEVERITY_WARNING, std::string(why))
       .set_cause(v1::FAILURE_CAUSE_PREEMPTED);
   WarnOfLostProgress();
+  HoldSpares({});
   StopFor(records::STOP_INTENT_PREEMPT, GentleStop(), why);
 }
 
@@ -337,6 +343,7 @@ bool JobController::ComesBack() const {
       return job_.job().state() == v1::JOB_STATE_RECOVERING;
     case records::STOP_INTENT_RESTART:
     case records::STOP_INTENT_DRAIN:
+    case records::STOP_INTENT_GROW:
       return true;
     default:
       return false;
@@ -358,6 +365,7 @@ void JobController::Place(const std::vector<records::MemberRecord>& members) {
   job_.record.clear_intent();
   job_.record.clear_ending_cause();
   job_.record.set_phase(records::EPOCH_PHASE_FORMING);
+  const int before = job().attempt() == 1 ? WorldSizeOf(job().spec()) : job_.record.members_size();
   job_.record.clear_members();
   job().clear_ranks();
   for (const records::MemberRecord& member : members) {
@@ -381,6 +389,7 @@ void JobController::Place(const std::vector<records::MemberRecord>& members) {
   job_.first_finish.reset();
   job_.hang_reported = false;
   job_.linger_killed = false;
+  job_.growth = 0;
 
   v1::Attempt& attempt = job_.attempts.emplace_back();
   attempt.set_attempt(job().attempt());
@@ -397,6 +406,7 @@ void JobController::Place(const std::vector<records::MemberRecord>& members) {
                          ? absl::StrCat(", from the checkpoint of step ", job().checkpoint().step())
                          : ""))
       .set_state(v1::JOB_STATE_STARTING);
+  TellRankChange(before);
   for (int rank = 0; rank < job_.record.members_size(); ++rank) SendStart(rank);
 }
 
@@ -496,11 +506,6 @@ void JobController::SendStop(int rank, v1::StopMode mode, std::string_view reaso
   stop->set_reason(std::string(reason));
   stop->set_grace_seconds(absl::ToDoubleSeconds(Grace()));
   status(rank).set_state(v1::RANK_STATE_STOPPING);
-}
-
-std::string JobController::RunsOn() const {
-  return absl::StrCat("epoch ", job_.job().epoch(), " runs on ", job_.record.members_size(),
-                      " ranks");
 }
 
 }  // namespace fsdp::coordinator

@@ -56,6 +56,10 @@ class JobController {
   void Wait(const std::string& reason, std::int32_t queue_position);
   // Begins a new epoch on these workers, by rank.
   void Place(const std::vector<records::MemberRecord>& members);
+  // Workers that nobody else gets while it runs or comes back, in place of those before.
+  void HoldSpares(const std::vector<WorkerId>& spares);
+  // It can have so many ranks, and is to from its next checkpoint on; 0: as many as it has.
+  void PlanGrowth(int ranks);
 
   // --- Arrays: of the job that is one.
   // A task has changed its state.
@@ -136,8 +140,16 @@ class JobController {
   void WarnOfLostProgress();
   void Vanished(int rank);
   [[nodiscard]] std::string ReasonWhileEnding() const;
-  // The reason of a job that trains.
+  // The reason of a job that trains: on how many ranks, which others it may have, its spares.
   [[nodiscard]] std::string RunsOn() const;
+  void TellRunsOn();
+  // Of an epoch with another number of ranks than the last one's.
+  void TellRankChange(int before);
+  // A checkpoint of `step` was admitted: saves after the step that it is in and comes back with
+  // more ranks, if that is planned.
+  void GrowAfter(std::int64_t step);
+  // A rank that keeps all others waiting gives its place to a spare.
+  void ReplaceStraggler();
   // Better evidence of why the epoch ends than what began its end.
   void ReplaceCause(v1::RootCause cause);
   void RefineCause(int rank, const v1::RankExited& exited);

@@ -220,6 +220,11 @@ void JobController::CloseEpoch() {
     case records::STOP_INTENT_PREEMPT:
       job().mutable_restarts()->set_preemptions(job().restarts().preemptions() + 1);
       return ComeBackFree(v1::FAILURE_CAUSE_PREEMPTED, why);
+    case records::STOP_INTENT_GROW:
+      ComeBackFree(v1::FAILURE_CAUSE_UNSPECIFIED, why);
+      // What it can have is known: should less have stayed, it goes on with that.
+      *job_.record.mutable_full_size_until() = ToTimestamp(now_.wall);
+      return;
     default:
       return AfterFailure();
   }
@@ -230,7 +235,7 @@ void JobController::ComeBackFree(v1::FailureCause cause, const std::string& why)
   job().set_cause(cause);
   attempt().set_cause(cause);
   job().mutable_restarts()->set_free(job().restarts().free() + 1);
-  effects_.restart_cause = cause;
+  if (cause != v1::FAILURE_CAUSE_UNSPECIFIED) effects_.restart_cause = cause;
   SetState(v1::JOB_STATE_RECOVERING, why);
   Event("RESTARTING", v1::EVENT_SEVERITY_INFO, why).set_state(v1::JOB_STATE_RECOVERING);
 }
@@ -242,6 +247,10 @@ FailureFacts JobController::FactsOf(const v1::RootCause& cause) const {
     const LiveRank& live = job_.live[cause.rank()];
     facts.phase = live.failure ? live.failure->phase()
                                : (live.pulse ? live.pulse->pulse.phase() : v1::PHASE_UNSPECIFIED);
+  }
+  // A rank that died before it told its phase.
+  if (facts.phase == v1::PHASE_UNSPECIFIED) {
+    facts.phase = job_.record.has_commit_time() ? v1::PHASE_TRAIN : v1::PHASE_START;
   }
   facts.progressed = Reached() > job_.record.progress_mark();
   facts.counts = job_.job().restarts();

@@ -121,6 +121,7 @@ void JobController::OnStep(int rank, const v1::StepReport& report) {
     entry.set_memory_peak_bytes(std::max(entry.memory_peak_bytes(), peak));
   }
   UpdateProgress(entry);
+  ReplaceStraggler();
 }
 
 void JobController::UpdateProgress(const v1::StepMetrics& metrics) {
@@ -171,6 +172,7 @@ void JobController::OnManifest(int rank, const v1::ManifestProposal& proposal) {
         absl::StrCat("step ", checkpoint.step(), " at ", checkpoint.path()))
       .set_step(checkpoint.step());
   SendVerdict(rank, checkpoint.step(), true, "");
+  GrowAfter(checkpoint.step());
 }
 
 void JobController::OnPublished(int rank, const v1::CheckpointPublished& published) {

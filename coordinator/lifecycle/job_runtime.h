@@ -63,6 +63,8 @@ struct JobRuntime {
   std::string collectives_verdict;
   StragglerScores stragglers;
   bool linger_killed = false;
+  // The ranks that it will have from its next checkpoint on; 0: as many as now.
+  int growth = 0;
 
   // A failure whose recovery is being timed.
   std::optional<MonotonicTime> failed_at;
@@ -91,6 +93,8 @@ struct Effects {
   std::vector<Outgoing> when_durable;
 
   bool job_changed = false;
+  // JobRecord.spare_workers.
+  bool spares_changed = false;
   // The newest attempt.
   bool attempt_changed = false;
   std::vector<v1::JobEvent> events;
@@ -107,6 +111,9 @@ struct Effects {
   bool reschedule = false;
   // For metrics.
   std::optional<v1::FailureCause> restart_cause;
+  // Ranks more or less than its last epoch had.
+  int rank_change = 0;
+  bool straggler_excluded = false;
   std::optional<absl::Duration> detection;
   std::optional<absl::Duration> recovery;
   // From placement to the first step.

@@ -39,11 +39,12 @@ RetryDecision Fail(const FailureFacts& facts, std::string reason) {
   return decision;
 }
 
-const v1::FailureRule* FirstMatch(const v1::FailurePolicy& policy, const FailureFacts& facts) {
-  for (const v1::FailureRule& rule : policy.rules()) {
-    if (RuleMatches(rule, facts)) return &rule;
+// Its index; -1: none matches.
+int FirstMatch(const v1::FailurePolicy& policy, const FailureFacts& facts) {
+  for (int i = 0; i < policy.rules_size(); ++i) {
+    if (RuleMatches(policy.rules(i), facts)) return i;
   }
-  return nullptr;
+  return -1;
 }
 
 }  // namespace
@@ -88,10 +89,10 @@ RetryDecision DecideRetry(const v1::FailurePolicy& policy, const FailureFacts& f
   if (facts.cause.exit_code() == kNeverRestartExitCode) {
     return Fail(facts, "the trainer exited with code 93: never restarted");
   }
-  const v1::FailureRule* rule = FirstMatch(policy, facts);
-  const std::string by_rule = rule == nullptr ? ""
-                                              : absl::StrCat(" (failurePolicy.rules[",
-                                                             rule - &*policy.rules().begin(), "])");
+  const int match = FirstMatch(policy, facts);
+  const v1::FailureRule* rule = match < 0 ? nullptr : &policy.rules(match);
+  const std::string by_rule =
+      rule == nullptr ? "" : absl::StrCat(" (failurePolicy.rules[", match, "])");
   if (rule != nullptr && rule->action() == v1::FAILURE_ACTION_FAIL) {
     return Fail(facts, absl::StrCat("a failure rule ends the job", by_rule));
   }

@@ -15,6 +15,15 @@ double MeanButLargest(const std::vector<double>& values) {
   return (sum - largest) / static_cast<double>(values.size() - 1);
 }
 
+// 0: none took any time.
+double Fastest(const std::vector<double>& own) {
+  double fastest = 0;
+  for (const double seconds : own) {
+    if (seconds > 0 && (fastest == 0 || seconds < fastest)) fastest = seconds;
+  }
+  return fastest;
+}
+
 }  // namespace
 
 void StragglerScores::Reset(int world_size) {
@@ -39,18 +48,25 @@ void StragglerScores::Add(int rank, const v1::StepMetrics& metrics) {
   entry.next = (entry.next + 1) % kWindow;
 }
 
-void StragglerScores::Fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) const {
-  if (ranks_.size() < 2 || ranks->size() != static_cast<int>(ranks_.size())) return;
-  double fastest = 0;
-  double longest_wait = 0;
+std::vector<double> StragglerScores::OwnMeans() const {
   std::vector<double> own;
-  std::vector<double> waits;
   for (const Rank& rank : ranks_) {
     // Until all have a step there is nothing to compare with.
-    if (rank.own.empty()) return;
+    if (rank.own.empty()) return {};
     own.push_back(MeanButLargest(rank.own));
+  }
+  return own;
+}
+
+void StragglerScores::Fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) const {
+  if (ranks_.size() < 2 || ranks->size() != static_cast<int>(ranks_.size())) return;
+  const std::vector<double> own = OwnMeans();
+  if (own.empty()) return;
+  const double fastest = Fastest(own);
+  double longest_wait = 0;
+  std::vector<double> waits;
+  for (const Rank& rank : ranks_) {
     waits.push_back(MeanButLargest(rank.waits));
-    if (own.back() > 0 && (fastest == 0 || own.back() < fastest)) fastest = own.back();
     longest_wait = std::max(longest_wait, waits.back());
   }
   for (int i = 0; i < ranks->size(); ++i) {
@@ -60,6 +76,19 @@ void StragglerScores::Fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* r
     // Who comes last waits least.
     status.set_collective_skew_seconds(longest_wait - waits[at]);
   }
+}
+
+std::optional<Straggler> StragglerScores::Slowest() const {
+  const bool full = std::all_of(ranks_.begin(), ranks_.end(),
+                                [](const Rank& rank) { return rank.own.size() == kWindow; });
+  if (ranks_.size() < 2 || !full) return std::nullopt;
+  const std::vector<double> own = OwnMeans();
+  const double fastest = Fastest(own);
+  const auto slowest = std::max_element(own.begin(), own.end());
+  if (fastest <= 0) return std::nullopt;
+  return Straggler{.rank = static_cast<int>(slowest - own.begin()),
+                   .score = fastest / *slowest,
+                   .loss = absl::Seconds(*slowest - fastest)};
 }
 
 }  // namespace fsdp::coordinator

@@ -14,6 +14,8 @@ namespace fsdp::coordinator {
 namespace {
 
 constexpr int kFencedRemembered = 8;
+// Worker.rank of one that is held beside the ranks.
+constexpr int kRankOfSpare = -1;
 constexpr size_t kMaxWorkerName = 128;
 
 bool IsValidWorkerName(const std::string& name) {
@@ -167,7 +169,11 @@ ClusterView WorkerRegistry::View(MonotonicTime now, const TimingOptions& timing)
     const bool gone =
         !entry.facts.connected && now - entry.facts.disconnected > timing.capacity_memory;
     worker.capacity = !gone && !entry.record.cordoned() && !entry.record.left();
-    if (entry.assigned) worker.held_by = JobName(entry.assigned->job);
+    if (entry.assigned) {
+      worker.held_by = JobName(entry.assigned->job);
+    } else if (entry.spare_of) {
+      worker.held_by = JobName(*entry.spare_of);
+    }
   }
   return view;
 }
@@ -207,6 +213,9 @@ v1::Worker DescribeWorker(const WorkerEntry& entry) {
     worker.set_job(JobName(entry.assigned->job));
     worker.set_rank(entry.assigned->rank);
     worker.set_epoch(entry.assigned->epoch);
+  } else if (entry.spare_of && !entry.record.cordoned()) {
+    worker.set_job(JobName(*entry.spare_of));
+    worker.set_rank(kRankOfSpare);
   }
   if (entry.connect_time != absl::Time()) {
     *worker.mutable_connect_time() = ToTimestamp(entry.connect_time);
@@ -220,7 +229,8 @@ v1::Worker DescribeWorker(const WorkerEntry& entry) {
   } else if (!worker.unplaceable_reason().empty()) {
     worker.set_state(v1::WORKER_STATE_UNPLACEABLE);
   } else {
-    worker.set_state(entry.assigned ? v1::WORKER_STATE_BUSY : v1::WORKER_STATE_READY);
+    const bool held = entry.assigned || entry.spare_of;
+    worker.set_state(held ? v1::WORKER_STATE_BUSY : v1::WORKER_STATE_READY);
   }
   return worker;
 }

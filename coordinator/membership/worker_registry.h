@@ -60,6 +60,8 @@ struct WorkerEntry {
 
   // The rank of a live epoch that it was given.
   std::optional<Assignment> assigned;
+  // The job that holds it as a spare, without a rank on it.
+  std::optional<JobId> spare_of;
   // A rank of a dead epoch that it still runs: nothing is placed on it until that has ended.
   std::optional<v1::EpochKey> foreign;
   // Reports of this life that were taken in, durable or not.

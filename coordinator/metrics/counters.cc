@@ -98,6 +98,9 @@ void DeclareCounters(Counters& counters) {
     counters.Declare("fsdp_jobs_finished_total",
                      MetricLabelValue(v1::JobState_Name(state), "JOB_STATE_"));
   }
+  for (const char* kind : {"grown", "shrunk"}) {
+    counters.Declare("fsdp_job_rank_changes_total", kind);
+  }
   for (const char* kind : {"report", "manifest", "hello", "rendezvous"}) {
     counters.Declare("fsdp_stale_messages_total", kind);
   }

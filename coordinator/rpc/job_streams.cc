@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/errors/api_error.h"
 #include "coordinator/lifecycle/job_state.h"
-#include "coordinator/schedule/gang_scheduler.h"
 #include "coordinator/store/resource_names.h"
+#include "worker/plan/elastic_sizes.h"
 
 namespace fsdp::coordinator {
 namespace {
@@ -123,8 +123,7 @@ class MetricStream : public JobStream<v1::StreamMetricsResponse> {
 
 // A filter that no line of the job can match is a slip, not an empty log.
 absl::Status CheckLogFilter(const v1::StreamLogsRequest& request, const v1::Job& job) {
-  const Demand demand = DemandOf(job.spec().spec().resources());
-  const std::int64_t world = std::max<std::int64_t>(job.ranks_size(), demand.world_size());
+  const std::int64_t world = std::max(job.ranks_size(), ElasticSizes(job.spec()).back());
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
     return BadField(
         "rank", absl::StrCat(request.rank()),

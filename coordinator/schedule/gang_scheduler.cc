@@ -67,14 +67,59 @@ Hosts ByHost(const Demand& demand, const ClusterView& view, bool free_only) {
   return hosts;
 }
 
-bool Fits(const Demand& demand, const Hosts& hosts) {
+// Workers that it could use: of whole nodes, unless any node will do.
+int Room(const Demand& demand, const Hosts& hosts) {
   int nodes = 0;
   int workers = 0;
   for (const auto& [host, list] : hosts) {
     workers += static_cast<int>(list.size());
     nodes += static_cast<int>(list.size()) >= demand.devices_per_node ? 1 : 0;
   }
-  return demand.any_node ? workers >= demand.world_size() : nodes >= demand.nodes;
+  return demand.any_node ? workers : nodes * demand.devices_per_node;
+}
+
+bool Fits(const Demand& demand, const Hosts& hosts) {
+  return Room(demand, hosts) >= demand.world_size();
+}
+
+// The largest size that there is room for; spares go before ranks beyond the spec's size.
+int SizeFor(const Demand& demand, int room) {
+  const int for_ranks = std::max(std::min(room, demand.full_size), room - demand.spares);
+  int size = demand.world_size();
+  for (const int ranks : demand.sizes) {
+    if (ranks <= for_ranks) size = std::max(size, ranks);
+  }
+  return size;
+}
+
+// Whole nodes, or with any_node single workers; beside what is `taken`.
+std::vector<WorkerId> SparesFrom(const Demand& demand, const Hosts& hosts,
+                                 const std::set<WorkerId>& taken, int count) {
+  const std::set<WorkerId> held(demand.held_spares.begin(), demand.held_spares.end());
+  const auto is_held = [&](const WorkerId& id) { return held.contains(id); };
+  const std::size_t group_size = demand.any_node ? 1 : demand.devices_per_node;
+  std::vector<std::vector<WorkerId>> groups;
+  for (const auto& [host, list] : hosts) {
+    std::vector<WorkerId> workers;
+    for (const WorkerView* worker : list) {
+      if (!taken.contains(worker->id)) workers.push_back(worker->id);
+    }
+    if (!demand.any_node && workers.size() < list.size()) continue;
+    std::stable_partition(workers.begin(), workers.end(), is_held);
+    for (std::size_t i = 0; i + group_size <= workers.size(); i += group_size) {
+      const auto first = workers.begin() + static_cast<std::ptrdiff_t>(i);
+      groups.emplace_back(first, first + static_cast<std::ptrdiff_t>(group_size));
+      if (!demand.any_node) break;
+    }
+  }
+  std::stable_partition(groups.begin(), groups.end(),
+                        [&](const auto& group) { return is_held(group.front()); });
+  std::vector<WorkerId> spares;
+  for (const std::vector<WorkerId>& group : groups) {
+    if (spares.size() + group_size > static_cast<std::size_t>(std::max(count, 0))) break;
+    spares.insert(spares.end(), group.begin(), group.end());
+  }
+  return spares;
 }
 
 // The last epoch's workers, when each of them is free: ranks stay where they were.
@@ -121,10 +166,6 @@ Placement AnyNodePlacement(const Demand& demand, const Hosts& hosts) {
     }
   }
   return placement;
-}
-
-std::string DeviceWord(v1::DeviceType device) {
-  return device == v1::DEVICE_TYPE_CUDA ? "cuda" : "cpu";
 }
 
 std::string Holders(const Demand& demand, const ClusterView& view) {
@@ -188,29 +229,12 @@ std::string WaitReason(const Demand& demand, const ClusterView& view, bool beyon
   return reason + Holders(demand, view);
 }
 
-void Hold(ClusterView& view, const Placement& placement, const std::string& job) {
-  const std::set<WorkerId> taken(placement.begin(), placement.end());
-  for (WorkerView& worker : view.workers) {
-    if (taken.contains(worker.id)) worker.held_by = job;
-  }
-}
-
 std::string BehindReason(const Demand& demand, const std::string& who) {
   return absl::StrCat(NeedsText(demand), demand.world_size() == 1 ? ", which is" : ", which are",
                       " free, but waits behind ", who);
 }
 
 }  // namespace
-
-Demand DemandOf(const v1::ResourceSpec& resources) {
-  Demand demand;
-  demand.nodes = resources.has_nodes() ? resources.nodes() : 1;
-  demand.devices_per_node = resources.has_devices_per_node() ? resources.devices_per_node() : 1;
-  demand.device =
-      resources.device() == v1::DEVICE_TYPE_UNSPECIFIED ? v1::DEVICE_TYPE_CPU : resources.device();
-  demand.any_node = resources.any_node();
-  return demand;
-}
 
 const char* LabelOf(WaitKind kind) {
   switch (kind) {
@@ -230,34 +254,51 @@ const char* LabelOf(WaitKind kind) {
   return "insufficient_devices";
 }
 
-std::string NeedsText(const Demand& demand) {
-  return absl::StrCat("needs ", demand.world_size(), " ", DeviceWord(demand.device),
-                      demand.world_size() == 1 ? " worker" : " workers");
+void Hold(ClusterView& view, const std::vector<WorkerId>& workers, const std::string& job) {
+  const std::set<WorkerId> taken(workers.begin(), workers.end());
+  for (WorkerView& worker : view.workers) {
+    if (taken.contains(worker.id)) worker.held_by = job;
+  }
 }
 
-PlacementDecision PlaceWithOwn(const QueuedDemand& item, ClusterView view) {
-  const std::string job = absl::StrCat("jobs/", item.entry.job.value());
+ClusterView WithoutHoldings(ClusterView view, const JobId& job) {
+  const std::string name = absl::StrCat("jobs/", job.value());
   for (WorkerView& worker : view.workers) {
-    if (worker.held_by == job) worker.held_by.clear();
+    if (worker.held_by == name) worker.held_by.clear();
   }
-  return PlaceGang(item.demand, view);
+  return view;
+}
+
+PlacementDecision PlaceItem(const QueuedDemand& item, const ClusterView& view) {
+  const bool holds = item.recovering || !item.demand.held_spares.empty();
+  return PlaceGang(item.demand, holds ? WithoutHoldings(view, item.entry.job) : view);
 }
 
 PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view) {
   PlacementDecision decision;
   const Hosts free = ByHost(demand, view, /*free_only=*/true);
   if (Fits(demand, free)) {
-    decision.placement = SamePlacement(demand, free);
+    const int room = std::min(Room(demand, free), std::max(demand.at_most, demand.world_size()));
+    Demand sized = demand;
+    sized.Accept(SizeFor(demand, room));
+    decision.placement = SamePlacement(sized, free);
     if (!decision.placement) {
       decision.placement =
-          demand.any_node ? AnyNodePlacement(demand, free) : NodePlacement(demand, free);
+          demand.any_node ? AnyNodePlacement(sized, free) : NodePlacement(sized, free);
     }
+    const std::set<WorkerId> taken(decision.placement->begin(), decision.placement->end());
+    decision.spares =
+        SparesFrom(demand, free, taken, std::min(demand.spares, room - sized.world_size()));
     return decision;
   }
   decision.beyond_capacity = !Fits(demand, ByHost(demand, view, /*free_only=*/false));
   if (decision.beyond_capacity) decision.kind = WaitKind::kBeyondCapacity;
   decision.reason = WaitReason(demand, view, decision.beyond_capacity);
   return decision;
+}
+
+std::vector<WorkerId> PickSpares(const Demand& demand, const ClusterView& view, int count) {
+  return SparesFrom(demand, ByHost(demand, view, /*free_only=*/true), {}, count);
 }
 
 std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, ClusterView view) {
@@ -274,7 +315,7 @@ std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, Cluste
     const v1::DeviceType device = item.demand.device;
     PlacementDecision& decision =
         decisions.emplace_back(QueueDecision{item.entry.job, {}}).decision;
-    decision = item.recovering ? PlaceWithOwn(item, view) : PlaceGang(item.demand, view);
+    decision = PlaceItem(item, view);
     const auto blocker = blocked_by.find(device);
     if (blocker != blocked_by.end()) {
       if (decision.placement) decision.reason = BehindReason(item.demand, blocker->second);
@@ -285,11 +326,13 @@ std::vector<QueueDecision> ScheduleQueue(std::vector<QueuedDemand> queue, Cluste
     }
     if (decision.placement) {
       Hold(view, *decision.placement, job);
+      Hold(view, decision.spares, job);
       if (item.recovering) {
         reserved_for.emplace(device, job + ", which is recovering");
         decision.placement.reset();
       } else {
         Hold(unreserved, *decision.placement, job);
+        Hold(unreserved, decision.spares, job);
       }
       continue;
     }

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "coordinator/queue/job_queue.h"
+#include "coordinator/schedule/demand.h"
 #include "fsdp/v1/job.pb.h"
 #include "proto/support/ids.h"
 
@@ -32,21 +33,6 @@ struct ClusterView {
   std::vector<WorkerView> workers;
 };
 
-struct Demand {
-  int nodes = 1;
-  int devices_per_node = 1;
-  v1::DeviceType device = v1::DEVICE_TYPE_CPU;
-  bool any_node = false;
-  // Never used for this job.
-  std::vector<WorkerId> excluded;
-  // The workers of its last epoch by rank; used again, in this order, when they are all free.
-  std::vector<WorkerId> previous;
-
-  [[nodiscard]] int world_size() const { return nodes * devices_per_node; }
-};
-
-Demand DemandOf(const v1::ResourceSpec& resources);
-
 // The worker of each rank: ranks of one host are contiguous, hosts in the order of their names
 // (numbers in names by value), devices by index.
 using Placement = std::vector<WorkerId>;
@@ -68,6 +54,8 @@ enum class WaitKind {
 struct PlacementDecision {
   // Empty: not now.
   std::optional<Placement> placement;
+  // With a placement: held beside it, as far as the demand wants spares and there are free workers.
+  std::vector<WorkerId> spares;
   // Why not, in numbers: "needs 4 cpu workers (2 nodes x 2), 3 free; jobs/a holds 2".
   std::string reason;
   // The cluster as a whole is too small, however free it were.
@@ -82,6 +70,10 @@ struct PlacementDecision {
 const char* LabelOf(WaitKind kind);
 
 PlacementDecision PlaceGang(const Demand& demand, const ClusterView& view);
+
+// Up to `count` workers that are free in `view`, those first that it holds as spares already. Whole
+// nodes, unless any node will do.
+std::vector<WorkerId> PickSpares(const Demand& demand, const ClusterView& view, int count);
 
 struct QueueDecision {
   JobId job;
@@ -98,11 +90,15 @@ struct QueuedDemand {
   absl::Duration waited = absl::ZeroDuration();
 };
 
-// What a recovering job would get if its own workers were released.
-PlacementDecision PlaceWithOwn(const QueuedDemand& item, ClusterView view);
+// What a job gets: of what is free, of the spares that it holds, and if it is recovering of its own
+// workers as if they were released.
+PlacementDecision PlaceItem(const QueuedDemand& item, const ClusterView& view);
 
-// "needs 2 cuda workers".
-std::string NeedsText(const Demand& demand);
+// They are the job's ("jobs/{id}") from now on.
+void Hold(ClusterView& view, const std::vector<WorkerId>& workers, const std::string& job);
+
+// `view` with what the job holds free.
+ClusterView WithoutHoldings(ClusterView view, const JobId& job);
 
 // Walks the queue in order and places what fits, taking the workers out of the view as it goes. A
 // job that has to wait holds back later jobs of the same device type, so that a large gang is not

@@ -126,30 +126,30 @@ class Pass {
     obstacle_.clear();
     const QueueBalance balance = ledger_.Balance(queue, device);
     const bool over_now = limits.max && balance.used + balance.yielding + devices > *limits.max;
-    PlacementDecision now =
-        item.recovering ? PlaceWithOwn(item, view_) : PlaceGang(item.demand, view_);
+    QueuedDemand within = item;
+    if (limits.max) within.demand.at_most = *limits.max - balance.used - balance.yielding;
+    PlacementDecision now = PlaceItem(within, view_);
     if (now.placement && !over_now) return Place(item, std::move(now));
     if (now.beyond_capacity) {
       absl::StrAppend(&now.reason, "; ", ledger_.Describe(queue, device));
       schedule_.decisions.push_back({item.entry.job, std::move(now)});
       return;
     }
-    if (AwaitsYielding(item) || Preempts(item)) return;
+    // For as few ranks as it takes: what comes free besides is seen once it is.
+    QueuedDemand least = item;
+    least.demand.sizes.clear();
+    least.demand.spares = 0;
+    if (AwaitsYielding(least) || Preempts(least)) return;
     Block(item, limits, now, line);
   }
 
   void Place(const QueuedDemand& item, PlacementDecision decision) {
-    Hold(item, *decision.placement);
-    ledger_.Grant(item.entry.queue, item.demand.device, item.demand.world_size());
+    Hold(view_, *decision.placement, NameOf(item.entry.job));
+    Hold(view_, decision.spares, NameOf(item.entry.job));
+    ledger_.Grant(item.entry.queue, item.demand.device,
+                  static_cast<int>(decision.placement->size() + decision.spares.size()));
     if (item.recovering) decision.placement.reset();
     schedule_.decisions.push_back({item.entry.job, std::move(decision)});
-  }
-
-  void Hold(const QueuedDemand& item, const Placement& placement) {
-    const std::set<WorkerId> taken(placement.begin(), placement.end());
-    for (WorkerView& worker : view_.workers) {
-      if (taken.contains(worker.id)) worker.held_by = NameOf(item.entry.job);
-    }
   }
 
   // The cluster as it will be when all that is being stopped is gone; what was promised meanwhile
@@ -178,9 +178,7 @@ class Pass {
                      [](const ActiveJob& job) { return job.stopping; })) {
       return false;
     }
-    const ClusterView view = WithoutStopping();
-    const PlacementDecision later =
-        item.recovering ? PlaceWithOwn(item, view) : PlaceGang(item.demand, view);
+    const PlacementDecision later = PlaceItem(item, WithoutStopping());
     if (!later.placement) return false;
     Promise(item, *later.placement, "which is being stopped");
     return true;
@@ -188,7 +186,8 @@ class Pass {
 
   bool Preempts(const QueuedDemand& item) {
     if (item.recovering) return false;
-    PreemptionPlan plan = PlanPreemption(item, policies_, ledger_, running_, WithoutStopping());
+    PreemptionPlan plan = PlanPreemption(item, policies_, ledger_, running_,
+                                         WithoutHoldings(WithoutStopping(), item.entry.job));
     obstacle_ = std::move(plan.obstacle);
     if (plan.victims.empty()) return false;
     for (const Victim& victim : plan.victims) {
@@ -222,7 +221,7 @@ class Pass {
       absl::StrAppend(&who, " and ", holders.size() - kHoldersTold, " more jobs");
     }
     const std::string books = ledger_.Describe(item.entry.queue, item.demand.device);
-    Hold(item, placement);
+    Hold(view_, placement, NameOf(item.entry.job));
     ledger_.Grant(item.entry.queue, item.demand.device, item.demand.world_size());
     Wait(item, WaitKind::kYielding,
          absl::StrCat(NeedsText(item.demand), ": next, once ", who.empty() ? "others" : who, ", ",

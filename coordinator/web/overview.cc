@@ -134,7 +134,9 @@ Html Workers(const OverviewView& view) {
     rows.push_back({TextCell(IdOf(worker.name())), WorkerState(worker), TextCell(worker.host()),
                     TextCell(DeviceOf(worker)), TextCell(BytesText(worker.device().memory_bytes())),
                     runs ? JobLink(worker.job()) : TextCell(""),
-                    TextCell(runs ? absl::StrCat(worker.rank()) : ""),
+                    TextCell(!runs               ? ""
+                             : worker.rank() < 0 ? "spare"
+                                                 : absl::StrCat(worker.rank())),
                     TextCell(AgeText(worker.heartbeat_time(), view.now)),
                     TextCell(worker.unplaceable_reason())});
   }

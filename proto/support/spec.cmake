@@ -2,7 +2,7 @@
 add_library(fsdp_spec STATIC
   support/queue_config.cc support/spec.cc support/spec_array.cc support/spec_combinations.cc support/spec_decode.cc support/spec_document.cc
   support/spec_fields.cc support/spec_names.cc support/spec_number.cc support/spec_print.cc
-  support/spec_set.cc support/spec_text.cc support/spec_validate.cc)
+  support/spec_resources.cc support/spec_set.cc support/spec_text.cc support/spec_validate.cc)
 target_link_libraries(fsdp_spec PUBLIC fsdp_proto fsdp_support fsdp_plan
                                 PRIVATE yaml-cpp nlohmann_json::nlohmann_json re2::re2)
 

@@ -341,21 +341,6 @@ void CheckCheckpoint(const v1::JobSpec& spec, Findings* findings) {
   }
 }
 
-void CheckWorld(const v1::ResourceSpec& resources, Findings* findings) {
-  const std::int64_t world =
-      static_cast<std::int64_t>(resources.nodes()) * resources.devices_per_node();
-  if (!findings->HasErrorUnder("spec.resources") && world > kMaxRanks) {
-    findings->Error("spec.resources", absl::StrCat("nodes x devicesPerNode = ", world, " ranks"),
-                    {"", absl::StrCat("1..", kMaxRanks), ""});
-  }
-  if (resources.min_ranks() > 0 && resources.max_ranks() > 0 &&
-      resources.min_ranks() > resources.max_ranks()) {
-    findings->Error("spec.resources.minRanks",
-                    absl::StrCat("is more than maxRanks ", resources.max_ranks()),
-                    {absl::StrCat(resources.min_ranks()), "", ""});
-  }
-}
-
 void CheckFailurePolicy(const v1::FailurePolicy& policy, Findings* findings) {
   if (policy.backoff_initial_seconds() > policy.backoff_max_seconds()) {
     findings->Error("spec.failurePolicy.backoffInitialSeconds",
@@ -526,7 +511,7 @@ void CheckOperation(const v1::TrainingJob& job, Findings* findings) {
   const auto& spec = job.spec();
   CheckCheckpoint(spec, findings);
   CheckBestBy(spec, findings);
-  CheckWorld(spec.resources(), findings);
+  CheckResources(spec, findings);
   CheckFailurePolicy(spec.failure_policy(), findings);
   WarnIfRelative("spec.data.path", spec.data().path(), findings);
   for (int i = 0; i < spec.data().mixture_size(); ++i) {

@@ -22,7 +22,6 @@ constexpr double kDaySeconds = 86400;
 constexpr double kMaxRestarts = 1e6;
 
 constexpr std::string_view kPresets = "the preset's; required without one";
-constexpr std::string_view kFixedWorld = "jobs have a fixed world size; leave it out";
 
 constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "apiVersion", .required = true, .form = TextForm::kConstant, .constant = "fsdp.v1"},
@@ -180,25 +179,13 @@ constexpr auto kRules = std::to_array<FieldRule>({
     {.path = "spec.resources.nodes", .min = 1, .max = kMaxRanks, .default_value = "1"},
     {.path = "spec.resources.devicesPerNode", .min = 1, .max = 1024, .default_value = "1"},
     {.path = "spec.resources.device", .default_value = "cpu"},
-    {.path = "spec.resources.minRanks",
-     .min = 0,
-     .max = kMaxRanks,
-     .default_value = "0",
-     .not_in_release = kFixedWorld},
-    {.path = "spec.resources.maxRanks",
-     .min = 0,
-     .max = kMaxRanks,
-     .default_value = "0",
-     .not_in_release = kFixedWorld},
-    {.path = "spec.resources.spares",
-     .min = 0,
-     .max = kMaxRanks,
-     .default_value = "0",
-     .not_in_release = "a lost worker is replaced by any free one"},
+    {.path = "spec.resources.minRanks", .min = 0, .max = kMaxRanks, .default_value = "0"},
+    {.path = "spec.resources.maxRanks", .min = 0, .max = kMaxRanks, .default_value = "0"},
+    {.path = "spec.resources.spares", .min = 0, .max = kMaxRanks, .default_value = "0"},
     {.path = "spec.resources.anyNode", .default_value = "false"},
 
     {.path = "spec.failurePolicy.rules", .max_size = 64},
-    {.path = "spec.failurePolicy.rules[].exitCodes", .min = 0, .max = 255, .max_size = 256},
+    {.path = "spec.failurePolicy.rules[].exitCodes", .min = 1, .max = 255, .max_size = 256},
     {.path = "spec.failurePolicy.rules[].signals", .min = 1, .max = 64, .max_size = 64},
     {.path = "spec.failurePolicy.rules[].causes", .max_size = 64},
     {.path = "spec.failurePolicy.rules[].logRegex", .max_size = 256},

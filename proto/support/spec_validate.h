@@ -62,6 +62,8 @@ void CheckTextVocabulary(const v1::DataSpec& data, std::int64_t vocab_size, Find
 void CheckTraining(const v1::TrainingJob& job, Findings* findings);
 void CheckLimits(const v1::TrainingJob& job, Findings* findings);
 void CheckOperation(const v1::TrainingJob& job, Findings* findings);
+// Part of CheckOperation: ranks, how far their number may change, and spares.
+void CheckResources(const v1::JobSpec& spec, Findings* findings);
 // After all others: a task is judged as a job once the array's own spec has no error.
 void CheckArray(const v1::TrainingJob& job, Findings* findings);
 

@@ -56,8 +56,11 @@ BOARD = board(
               q("95%", """histogram_quantile(0.95,
                   sum by (le) (rate(fsdp_job_start_seconds_bucket[$__rate_interval])))"""),
               runbook="FsdpNoFirstStep"),
-        graph("Restarts by cause", "Restarts of jobs per second; drains and users' restarts cost no budget.", "cps",
-              q("{{cause}}", "sum by (cause) (rate(fsdp_job_restarts_total[$__rate_interval])) > 0"))),
+        graph("Restarts by cause", "Restarts of jobs per second; drains and users' restarts cost no budget. Elastic jobs "
+              "that grow restart too.", "cps",
+              q("{{cause}}", "sum by (cause) (rate(fsdp_job_restarts_total[$__rate_interval])) > 0"),
+              q("ranks {{kind}}", "sum by (kind) (rate(fsdp_job_rank_changes_total[$__rate_interval])) > 0"),
+              q("stragglers excluded", "sum(rate(fsdp_stragglers_excluded_total[$__rate_interval])) > 0"))),
     row("Queues", 8,
         graph("Devices by queue", "Devices of running jobs, of configured queues.", "short",
               q("{{queue}} {{device}}", "sum by (queue, device) (fsdp_queue_used_devices)"), stacked=True, step=True),

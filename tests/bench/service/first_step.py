@@ -89,6 +89,13 @@ class Api:
                 return
         raise RuntimeError(f"{name} ended without such a step")
 
+    def events(self, name):
+        """(type, epoch, seconds) of each, in order."""
+        stream = self._method("unary_stream", "StreamEvents", "StreamEventsResponse")(
+            self.service.StreamEventsRequest(name=name), timeout=60)
+        return [(event.type, event.epoch, event.time.ToNanoseconds() / 1e9)
+                for update in stream for event in update.events]
+
 
 def gone(pid):
     try:
@@ -107,6 +114,25 @@ def submit_to_first_step(api):
     return seconds
 
 
+# What lies between the events of a recovery.
+PARTS = {
+    "all_ranks_gone_and_decided": ("RANK_DIED", "RESTARTING"),
+    "placed": ("RESTARTING", "EPOCH_STARTED"),
+    "trainers_started_and_joined": ("EPOCH_STARTED", "EPOCH_COMMITTED"),
+    "connected_and_loaded": ("EPOCH_COMMITTED", "RUNNING"),
+}
+
+
+def parts_of_recovery(events):
+    """Seconds of each part, from the death in epoch 1 to the first step of epoch 2."""
+    times = {}
+    for kind, epoch, seconds in events:
+        wanted = 1 if kind in ("RANK_DIED", "RESTARTING") else 2
+        if epoch == wanted:
+            times.setdefault(kind, seconds)
+    return {part: times[end] - times[begin] for part, (begin, end) in PARTS.items()}
+
+
 def detection_and_recovery(api, folder):
     name = api.create(tiny_job(name="killed", ranks=2, steps=1000000, checkpoint=folder,
                                train={"globalBatch": 32, "microBatch": 4}))
@@ -121,7 +147,7 @@ def detection_and_recovery(api, folder):
     training = time.monotonic() - start
     api.cancel(name)
     api.wait(name, lambda job: job.HasField("end_time"))
-    return stopped, training
+    return stopped, training, parts_of_recovery(api.events(name))
 
 
 def summary(seconds):
@@ -143,8 +169,9 @@ def main():
             "bench": "first_step", "ranks": 2, "cpus": os.cpu_count(),
             "load_1m": round(os.getloadavg()[0], 1),
             "submit_to_first_step": summary(first),
-            "kill_to_all_ranks_stopped": summary([stopped for stopped, _ in faults]),
-            "kill_to_next_step": summary([training for _, training in faults]),
+            "kill_to_all_ranks_stopped": summary([stopped for stopped, _, _ in faults]),
+            "kill_to_next_step": summary([training for _, training, _ in faults]),
+            "of_that": {part: summary([parts[part] for _, _, parts in faults]) for part in PARTS},
         }))
 
 

@@ -93,6 +93,8 @@ TEST(RetryPolicyTest, TheFirstMatchingRuleDecides) {
   FailureFacts facts = Facts(v1::FAILURE_CAUSE_RANK_FAILED);
   facts.cause.set_exit_code(1);
   EXPECT_FALSE(DecideRetry(policy, facts).restart);
+  // Seen: "rules[414]", of two.
+  EXPECT_THAT(DecideRetry(policy, facts).reason, HasSubstr("(failurePolicy.rules[1])"));
   facts.cause.add_last_lines("rank 3: CUDA error: uncorrectable ECC error");
   const RetryDecision decision = DecideRetry(policy, facts);
   EXPECT_TRUE(decision.restart);
