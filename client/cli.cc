@@ -124,7 +124,8 @@ const std::vector<FlagSpec>& GlobalFlags() {
       {.name = "server",
        .kind = FlagKind::kString,
        .value_name = "HOST:PORT",
-       .help = "Coordinator to talk to; else FSDPCTL_SERVER, else the config file, else " +
+       .help = "Coordinator to talk to, or several with commas between; else FSDPCTL_SERVER, else "
+               "the config file, else " +
                std::string(kDefaultServer)},
       {.name = "context",
        .kind = FlagKind::kString,

@@ -14,7 +14,7 @@
 #include "fsdp/v1/enrollment_service.grpc.pb.h"
 #include "fsdp/v1/job_service.grpc.pb.h"
 #include "proto/support/access_token.h"
-#include "proto/support/listen_address.h"
+#include "proto/support/address_list.h"
 #include "proto/support/status.h"
 #include "proto/support/tls/grpc_credentials.h"
 
@@ -32,8 +32,7 @@ absl::Status CheckToken(const ClientOptions& options) {
   if (const auto token = ReadTokenFile(options.token_file); !token.ok()) {
     return absl::InvalidArgumentError(token.status().message());
   }
-  const bool private_way =
-      options.server.starts_with("unix:") || IsLoopback(options.server) || !options.tls.empty();
+  const bool private_way = AllLoopback(options.server) || !options.tls.empty();
   if (private_way || options.allow_plaintext_token) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "the token of ", options.token_file, " would travel in the clear to ", options.server,
@@ -44,21 +43,21 @@ class GrpcClient final : public Client {
  public:
   GrpcClient(ClientOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials)
       : connection_(std::move(options), std::move(credentials)),
-        jobs_(v1::JobService::NewStub(connection_.channel())),
-        cluster_(v1::ClusterService::NewStub(connection_.channel())),
-        enrollment_(v1::EnrollmentService::NewStub(connection_.channel())) {}
+        jobs_(connection_.MakeStubs<v1::JobService>()),
+        cluster_(connection_.MakeStubs<v1::ClusterService>()),
+        enrollment_(connection_.MakeStubs<v1::EnrollmentService>()) {}
 
   const std::string& server() const override { return connection_.options().server; }
 
   absl::StatusOr<v1::CreateJobResponse> CreateJob(v1::CreateJobRequest request) override {
     if (request.request_id().empty()) request.set_request_id(NewRequestId());
-    return connection_.Call(*jobs_, &JobStub::CreateJob, request, true);
+    return connection_.Call(jobs_, &JobStub::CreateJob, request, true);
   }
 
   absl::StatusOr<v1::Job> GetJob(const std::string& job) override {
     v1::GetJobRequest request;
     request.set_name(JobName(job));
-    return JobOf(connection_.Call(*jobs_, &JobStub::GetJob, request, true));
+    return JobOf(connection_.Call(jobs_, &JobStub::GetJob, request, true));
   }
 
   absl::StatusOr<std::vector<v1::Job>> ListJobs(v1::ListJobsRequest filter, int limit) override {
@@ -67,7 +66,7 @@ class GrpcClient final : public Client {
       const int missing = limit == 0 ? kPageSize : limit - static_cast<int>(jobs.size());
       filter.set_page_size(std::min(missing, kPageSize));
       ASSIGN_OR_RETURN(v1::ListJobsResponse page,
-                       connection_.Call(*jobs_, &JobStub::ListJobs, filter, true));
+                       connection_.Call(jobs_, &JobStub::ListJobs, filter, true));
       for (auto& job : *page.mutable_jobs()) jobs.push_back(std::move(job));
       filter.set_page_token(page.next_page_token());
     } while (!filter.page_token().empty() && (limit == 0 || static_cast<int>(jobs.size()) < limit));
@@ -78,7 +77,7 @@ class GrpcClient final : public Client {
     v1::CancelJobRequest request;
     request.set_name(JobName(job));
     request.set_reason(reason);
-    return JobOf(connection_.Call(*jobs_, &JobStub::CancelJob, request, true));
+    return JobOf(connection_.Call(jobs_, &JobStub::CancelJob, request, true));
   }
 
   absl::StatusOr<v1::SuspendJobResponse> SuspendJob(const std::string& job,
@@ -86,13 +85,13 @@ class GrpcClient final : public Client {
     v1::SuspendJobRequest request;
     request.set_name(JobName(job));
     request.set_reason(reason);
-    return connection_.Call(*jobs_, &JobStub::SuspendJob, request, false);
+    return connection_.Call(jobs_, &JobStub::SuspendJob, request, false);
   }
 
   absl::StatusOr<v1::Job> ResumeJob(const std::string& job) override {
     v1::ResumeJobRequest request;
     request.set_name(JobName(job));
-    return JobOf(connection_.Call(*jobs_, &JobStub::ResumeJob, request, false));
+    return JobOf(connection_.Call(jobs_, &JobStub::ResumeJob, request, false));
   }
 
   absl::StatusOr<v1::RestartJobResponse> RestartJob(const std::string& job,
@@ -100,20 +99,20 @@ class GrpcClient final : public Client {
     v1::RestartJobRequest request;
     request.set_name(JobName(job));
     request.set_reason(reason);
-    return connection_.Call(*jobs_, &JobStub::RestartJob, request, false);
+    return connection_.Call(jobs_, &JobStub::RestartJob, request, false);
   }
 
   absl::Status DeleteJob(const std::string& job) override {
     v1::DeleteJobRequest request;
     request.set_name(JobName(job));
-    return connection_.Call(*jobs_, &JobStub::DeleteJob, request, false).status();
+    return connection_.Call(jobs_, &JobStub::DeleteJob, request, false).status();
   }
 
   absl::StatusOr<v1::Plan> PlanJob(const v1::TrainingJob& job) override {
     v1::PlanJobRequest request;
     *request.mutable_job() = job;
     ASSIGN_OR_RETURN(v1::PlanJobResponse response,
-                     connection_.Call(*jobs_, &JobStub::PlanJob, request, true));
+                     connection_.Call(jobs_, &JobStub::PlanJob, request, true));
     return std::move(*response.mutable_plan());
   }
 
@@ -123,7 +122,7 @@ class GrpcClient final : public Client {
     std::vector<v1::CheckpointInfo> checkpoints;
     do {
       ASSIGN_OR_RETURN(v1::ListCheckpointsResponse page,
-                       connection_.Call(*jobs_, &JobStub::ListCheckpoints, request, true));
+                       connection_.Call(jobs_, &JobStub::ListCheckpoints, request, true));
       for (auto& one : *page.mutable_checkpoints()) checkpoints.push_back(std::move(one));
       request.set_page_token(page.next_page_token());
     } while (!request.page_token().empty());
@@ -132,11 +131,11 @@ class GrpcClient final : public Client {
 
   absl::StatusOr<v1::ReadCheckpointResponse> ReadCheckpoint(
       const v1::ReadCheckpointRequest& request) override {
-    return connection_.Call(*jobs_, &JobStub::ReadCheckpoint, request, true);
+    return connection_.Call(jobs_, &JobStub::ReadCheckpoint, request, true);
   }
 
   absl::StatusOr<v1::ProfileJobResponse> ProfileJob(const v1::ProfileJobRequest& request) override {
-    return connection_.Call(*jobs_, &JobStub::ProfileJob, request, false);
+    return connection_.Call(jobs_, &JobStub::ProfileJob, request, false);
   }
 
   absl::StatusOr<v1::GetProfileResponse> GetProfile(const std::string& job,
@@ -144,18 +143,18 @@ class GrpcClient final : public Client {
     v1::GetProfileRequest request;
     request.set_name(JobName(job));
     request.set_profile(profile);
-    return connection_.Call(*jobs_, &JobStub::GetProfile, request, true);
+    return connection_.Call(jobs_, &JobStub::GetProfile, request, true);
   }
 
   absl::StatusOr<v1::ReadProfileResponse> ReadProfile(
       const v1::ReadProfileRequest& request) override {
-    return connection_.Call(*jobs_, &JobStub::ReadProfile, request, true);
+    return connection_.Call(jobs_, &JobStub::ReadProfile, request, true);
   }
 
   absl::StatusOr<v1::DumpCollectivesResponse> DumpCollectives(const std::string& job) override {
     v1::DumpCollectivesRequest request;
     request.set_name(JobName(job));
-    return connection_.Call(*jobs_, &JobStub::DumpCollectives, request, true);
+    return connection_.Call(jobs_, &JobStub::DumpCollectives, request, true);
   }
 
   absl::StatusOr<std::vector<v1::Worker>> ListWorkers() override {
@@ -163,7 +162,7 @@ class GrpcClient final : public Client {
     std::vector<v1::Worker> workers;
     do {
       ASSIGN_OR_RETURN(v1::ListWorkersResponse page,
-                       connection_.Call(*cluster_, &ClusterStub::ListWorkers, request, true));
+                       connection_.Call(cluster_, &ClusterStub::ListWorkers, request, true));
       for (auto& worker : *page.mutable_workers()) workers.push_back(std::move(worker));
       request.set_page_token(page.next_page_token());
     } while (!request.page_token().empty());
@@ -176,19 +175,19 @@ class GrpcClient final : public Client {
     request.set_name(WorkerName(worker));
     request.set_stop_ranks(stop_ranks);
     request.set_reason(reason);
-    return connection_.Call(*cluster_, &ClusterStub::DrainWorker, request, true);
+    return connection_.Call(cluster_, &ClusterStub::DrainWorker, request, true);
   }
 
   absl::StatusOr<v1::Worker> UncordonWorker(const std::string& worker) override {
     v1::UncordonWorkerRequest request;
     request.set_name(WorkerName(worker));
     ASSIGN_OR_RETURN(v1::UncordonWorkerResponse response,
-                     connection_.Call(*cluster_, &ClusterStub::UncordonWorker, request, true));
+                     connection_.Call(cluster_, &ClusterStub::UncordonWorker, request, true));
     return std::move(*response.mutable_worker());
   }
 
   absl::StatusOr<v1::GetClusterResponse> GetCluster() override {
-    return connection_.Call(*cluster_, &ClusterStub::GetCluster, v1::GetClusterRequest(), true);
+    return connection_.Call(cluster_, &ClusterStub::GetCluster, v1::GetClusterRequest(), true);
   }
 
   absl::StatusOr<v1::ListQueuesResponse> ListQueues() override {
@@ -196,7 +195,7 @@ class GrpcClient final : public Client {
     v1::ListQueuesResponse all;
     do {
       ASSIGN_OR_RETURN(v1::ListQueuesResponse page,
-                       connection_.Call(*cluster_, &ClusterStub::ListQueues, request, true));
+                       connection_.Call(cluster_, &ClusterStub::ListQueues, request, true));
       request.set_page_token(page.next_page_token());
       page.clear_next_page_token();
       all.MergeFrom(page);
@@ -208,7 +207,7 @@ class GrpcClient final : public Client {
     v1::GetQueueRequest request;
     request.set_name(absl::StartsWith(queue, "queues/") ? queue : absl::StrCat("queues/", queue));
     ASSIGN_OR_RETURN(v1::GetQueueResponse response,
-                     connection_.Call(*cluster_, &ClusterStub::GetQueue, request, true));
+                     connection_.Call(cluster_, &ClusterStub::GetQueue, request, true));
     return std::move(*response.mutable_queue());
   }
 
@@ -218,13 +217,13 @@ class GrpcClient final : public Client {
     request.set_mode(mode);
     request.set_reason(reason);
     ASSIGN_OR_RETURN(v1::SetMaintenanceResponse response,
-                     connection_.Call(*cluster_, &ClusterStub::SetMaintenance, request, true));
+                     connection_.Call(cluster_, &ClusterStub::SetMaintenance, request, true));
     return std::move(*response.mutable_maintenance());
   }
 
   absl::StatusOr<v1::CreateJoinTokenResponse> CreateJoinToken(
       const v1::CreateJoinTokenRequest& request) override {
-    return connection_.Call(*enrollment_, &EnrollmentStub::CreateJoinToken, request, false);
+    return connection_.Call(enrollment_, &EnrollmentStub::CreateJoinToken, request, false);
   }
 
   absl::StatusOr<std::vector<v1::JoinToken>> ListJoinTokens() override {
@@ -275,9 +274,9 @@ class GrpcClient final : public Client {
                                 Stream stream);
 
   Connection connection_;
-  std::unique_ptr<JobStub> jobs_;
-  std::unique_ptr<ClusterStub> cluster_;
-  std::unique_ptr<EnrollmentStub> enrollment_;
+  const Stubs<JobStub> jobs_;
+  const Stubs<ClusterStub> cluster_;
+  const Stubs<EnrollmentStub> enrollment_;
 };
 
 template <typename Stream>
@@ -301,7 +300,7 @@ absl::Status GrpcClient::WatchJob(const std::string& job, const StreamOptions& o
   bool over = false;
   for (int rounds = 0; !over; ++rounds) {
     RETURN_IF_ERROR(connection_.Stream(
-        *jobs_, &JobStub::WatchJob, options, [&] { return request; },
+        jobs_, &JobStub::WatchJob, options, [&] { return request; },
         [&](const v1::WatchJobResponse& response) {
           request.set_after_revision(response.job().revision());
           const bool wanted = on_job(response.job());
@@ -349,7 +348,7 @@ absl::Status GrpcClient::StreamLogs(const std::string& job, const LogFilter& fil
   };
   return UntilJobFinished(job, filter.follow, stopped, [&] {
     return connection_.Stream(
-        *jobs_, &JobStub::StreamLogs, options, [&] { return request; }, on_response);
+        jobs_, &JobStub::StreamLogs, options, [&] { return request; }, on_response);
   });
 }
 
@@ -371,7 +370,7 @@ absl::Status GrpcClient::StreamEvents(const std::string& job, std::int64_t after
   };
   return UntilJobFinished(job, follow, stopped, [&] {
     return connection_.Stream(
-        *jobs_, &JobStub::StreamEvents, options, [&] { return request; }, on_response);
+        jobs_, &JobStub::StreamEvents, options, [&] { return request; }, on_response);
   });
 }
 
@@ -393,7 +392,7 @@ absl::Status GrpcClient::StreamMetrics(
   };
   return UntilJobFinished(job, follow, stopped, [&] {
     return connection_.Stream(
-        *jobs_, &JobStub::StreamMetrics, options, [&] { return request; }, on_response);
+        jobs_, &JobStub::StreamMetrics, options, [&] { return request; }, on_response);
   });
 }
 
@@ -401,18 +400,22 @@ std::string WithPrefix(const char* prefix, const std::string& text) {
   return absl::StartsWith(text, prefix) ? text : absl::StrCat(prefix, text);
 }
 
-absl::Status CheckServer(const std::string& server) {
-  const bool is_unix = absl::StartsWith(server, "unix:") && server.size() > 5;
+bool IsServerAddress(const std::string& server) {
+  if (absl::StartsWith(server, "unix:")) return server.size() > 5;
   const std::size_t colon = server.rfind(':');
-  bool is_address = colon != std::string::npos && colon > 0 && server.size() <= 300 &&
-                    server.find_first_of(" \t\r\n/") == std::string::npos;
-  if (is_address) {
-    int port = 0;
-    is_address = absl::SimpleAtoi(server.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+  int port = 0;
+  return colon != std::string::npos && colon > 0 && server.size() <= 300 &&
+         server.find_first_of(" \t\r\n/") == std::string::npos &&
+         absl::SimpleAtoi(server.substr(colon + 1), &port) && port >= 1 && port <= 65535;
+}
+
+absl::Status CheckServer(const std::string& servers) {
+  for (const std::string& server : SplitAddresses(servers)) {
+    if (IsServerAddress(server)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "server address \"", server, "\" is not host:port (port 1..65535) or unix:/path"));
   }
-  if (is_unix || is_address) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "server address \"", server, "\" is not host:port (port 1..65535) or unix:/path"));
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -35,14 +35,15 @@ namespace fsdp {
 inline constexpr char kDefaultServer[] = "127.0.0.1:7070";
 
 struct ClientOptions {
-  // "host:port", "[v6]:port" or "unix:/path".
+  // "host:port", "[v6]:port" or "unix:/path"; several "host:port" with commas:
+  // high_availability.md.
   std::string server = kDefaultServer;
   // Of one unary call, retries included.
   absl::Duration call_timeout = absl::Seconds(10);
   // How long a call waits for a connection, and UNAVAILABLE is retried. Longer than a coordinator
-  // takes to restart.
+  // takes to restart; with several addresses at least 8 s, in which another one takes over.
   absl::Duration retry_window = absl::Seconds(4);
-  // How long an established stream tries to get its coordinator back.
+  // How long an established stream tries to get its coordinator back; of several at least 16 s.
   absl::Duration reconnect_window = absl::Seconds(8);
   // Empty: in the clear. Read by Create.
   TlsFiles tls;

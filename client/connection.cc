@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/support/access_token.h"
+#include "proto/support/address_list.h"
 #include "proto/support/status.h"
 #include "proto/support/tls/grpc_credentials.h"
 #include "proto/support/tls/tls_probe.h"
@@ -13,8 +14,13 @@
 namespace fsdp {
 namespace {
 
+// How long a call waits, at least, where one coordinator stands in for another: longer than that
+// takes (docs/high_availability.md).
+constexpr absl::Duration kFailoverWindow = absl::Seconds(8);
+
 std::shared_ptr<grpc::Channel> MakeChannel(
-    const ClientOptions& options, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    const ClientOptions& options, const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   SetServerName(options.tls_server_name, &arguments);
   arguments.SetMaxReceiveMessageSize(64 << 20);
@@ -29,7 +35,15 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   // Two Clients of one process do not share a connection: each has its own reconnect state.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetUserAgentPrefix("fsdpctl");
-  return grpc::CreateCustomChannel(options.server, credentials, arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+ClientOptions WithFailover(ClientOptions options) {
+  if (SplitAddresses(options.server).size() > 1) {
+    options.retry_window = std::max(options.retry_window, kFailoverWindow);
+    options.reconnect_window = std::max(options.reconnect_window, 2 * kFailoverWindow);
+  }
+  return options;
 }
 
 double Jitter() {
@@ -40,7 +54,32 @@ double Jitter() {
 }  // namespace
 
 Connection::Connection(ClientOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials)
-    : options_(std::move(options)), channel_(MakeChannel(options_, credentials)) {}
+    : options_(WithFailover(std::move(options))), targets_([&] {
+        std::vector<Target> targets;
+        for (std::string& address : SplitAddresses(options_.server)) {
+          auto channel = MakeChannel(options_, address, credentials);
+          targets.push_back({std::move(address), std::move(channel)});
+        }
+        return targets;
+      }()) {}
+
+void Connection::Leave(std::size_t used, const absl::Status& error) {
+  if (targets_.size() == 1 || !absl::IsUnavailable(error)) return;
+  std::size_t next = used + 1;
+  if (IsNotLeader(error)) {
+    const std::string leader = GetErrorInfo(error)->metadata["leader"];
+    const auto named = std::find_if(targets_.begin(), targets_.end(),
+                                    [&](const Target& target) { return target.address == leader; });
+    if (named != targets_.end()) next = static_cast<std::size_t>(named - targets_.begin());
+  }
+  // Unless another call has left it already.
+  if (current() == used) current_ = next;
+}
+
+bool Connection::IsNotLeader(const absl::Status& error) {
+  const auto info = GetErrorInfo(error);
+  return info.has_value() && info->reason == "NOT_LEADER";
+}
 
 absl::Status Connection::ToStatus(const grpc::Status& status) const {
   absl::Status result = FromGrpcStatus(status);
@@ -99,18 +138,20 @@ absl::Status Connection::WaitUntilConnected(absl::Time until) {
   for (;;) {
     if (interrupted()) return Interrupted();
     const absl::Time slice = std::min(until, absl::Now() + absl::Milliseconds(100));
-    if (channel_->WaitForConnected(absl::ToChronoTime(slice))) return absl::OkStatus();
+    const std::size_t asked = current();
+    grpc::Channel& channel = *targets_[asked].channel;
+    if (channel.WaitForConnected(absl::ToChronoTime(slice))) return absl::OkStatus();
     if (absl::Now() >= until) return Unreachable();
+    if (channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) continue;
     // What certificates prevent, waiting does not mend.
-    if (!probed && channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE) {
-      probed = true;
-      RETURN_IF_ERROR(CheckTls());
-    }
+    if (!probed) RETURN_IF_ERROR(CheckTls());
+    probed = true;
+    Leave(asked, absl::UnavailableError("no connection"));
   }
 }
 
 absl::Status Connection::CheckTls() const {
-  return ProbeTls({.server = options_.server,
+  return ProbeTls({.server = targets_[current()].address,
                    .files = options_.tls,
                    .names = options_.tls_names,
                    .server_name = options_.tls_server_name});
@@ -143,7 +184,7 @@ Connection::StreamEnd Connection::Judge(const grpc::Status& status, absl::Time d
     *error = absl::DeadlineExceededError("the time given is over");
     return StreamEnd::kDone;
   }
-  return MayPass(*error) ? StreamEnd::kRetry : StreamEnd::kDone;
+  return MayPass(*error) || IsNotLeader(*error) ? StreamEnd::kRetry : StreamEnd::kDone;
 }
 
 }  // namespace fsdp

@@ -1,15 +1,19 @@
 #ifndef FSDPCTL_CLIENT_CONNECTION_H_
 #define FSDPCTL_CLIENT_CONNECTION_H_
 
-// A gRPC channel with the client's rules for connecting, retrying and resuming. Thread-safe.
+// gRPC channels to a coordinator's addresses, with the client's rules for connecting, retrying and
+// resuming. One of them is in use; the next one takes its place when it does not answer, or says
+// that another coordinator leads. Thread-safe.
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,21 +23,31 @@
 
 namespace fsdp {
 
+// A service's stubs, one for each address of a Connection.
+template <typename Stub>
+using Stubs = std::vector<std::unique_ptr<Stub>>;
+
 class Connection {
  public:
   Connection(ClientOptions options, std::shared_ptr<grpc::ChannelCredentials> credentials);
 
   [[nodiscard]] const ClientOptions& options() const { return options_; }
-  [[nodiscard]] const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Of `Service`, such as v1::JobService.
+  template <typename Service>
+  [[nodiscard]] Stubs<typename Service::StubInterface> MakeStubs() const {
+    Stubs<typename Service::StubInterface> stubs;
+    for (const Target& target : targets_) stubs.push_back(Service::NewStub(target.channel));
+    return stubs;
+  }
 
   // OK when connected before `until`; else UNAVAILABLE, UNAUTHENTICATED when certificates are the
   // reason, or CANCELLED by the interrupt.
   absl::Status WaitUntilConnected(absl::Time until);
 
   // One unary call. UNAVAILABLE is retried within retry_window, after the call was sent only when
-  // `repeatable`.
+  // `repeatable`, or when a coordinator that does not lead has refused it.
   template <typename Stub, typename Request, typename Response>
-  absl::StatusOr<Response> Call(Stub& stub,
+  absl::StatusOr<Response> Call(const Stubs<Stub>& stubs,
                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                              Response*),
                                 const Request& request, bool repeatable);
@@ -43,7 +57,7 @@ class Connection {
   // request must then say where to resume.
   template <typename Stub, typename Request, typename Response, typename MakeRequest,
             typename OnResponse>
-  absl::Status Stream(Stub& stub,
+  absl::Status Stream(const Stubs<Stub>& stubs,
                       std::unique_ptr<grpc::ClientReaderInterface<Response>> (Stub::*method)(
                           grpc::ClientContext*, const Request&),
                       const StreamOptions& options, MakeRequest make_request,
@@ -53,7 +67,16 @@ class Connection {
   bool Backoff(int failed_tries);
 
  private:
+  struct Target {
+    std::string address;
+    std::shared_ptr<grpc::Channel> channel;
+  };
   enum class StreamEnd { kDone, kRetry };
+  [[nodiscard]] std::size_t current() const { return current_.load() % targets_.size(); }
+  // After `error` at the address `used`: the next one, or the one that it says leads.
+  void Leave(std::size_t used, const absl::Status& error);
+  // Nothing has happened: another coordinator is to be asked.
+  static bool IsNotLeader(const absl::Status& error);
   absl::Status AddToken(grpc::ClientContext* context) const;
   // What a stream's end means; `error` is filled unless it was good.
   StreamEnd Judge(const grpc::Status& status, absl::Time deadline, absl::Status* error) const;
@@ -72,17 +95,21 @@ class Connection {
   [[nodiscard]] bool interrupted() const;
 
   const ClientOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  // At least one.
+  const std::vector<Target> targets_;
+  // Index of the one in use.
+  std::atomic<std::size_t> current_{0};
 };
 
 template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> Connection::Call(Stub& stub,
+absl::StatusOr<Response> Connection::Call(const Stubs<Stub>& stubs,
                                           grpc::Status (Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Response*),
                                           const Request& request, bool repeatable) {
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + options_.call_timeout;
   const absl::Time retry_until = std::min(deadline, start + options_.retry_window);
+  absl::Status refused;
   for (int failed_tries = 0;; ++failed_tries) {
     if (absl::Status connected = WaitUntilConnected(retry_until); !connected.ok()) return connected;
     grpc::ClientContext context;
@@ -90,18 +117,24 @@ absl::StatusOr<Response> Connection::Call(Stub& stub,
     context.set_deadline(absl::ToChronoTime(deadline));
     const Interrupt::Scope scope(options_.interrupt, [&context] { context.TryCancel(); });
     Response response;
-    const grpc::Status status = (stub.*method)(&context, request, &response);
+    const std::size_t used = current();
+    const grpc::Status status = ((*stubs[used]).*method)(&context, request, &response);
     if (status.ok()) return response;
     if (interrupted()) return Interrupted();
     absl::Status error = ToStatus(status);
-    if (!repeatable || !MayPass(error) || absl::Now() >= retry_until) return error;
+    // That the time is over says less than what it was spent on.
+    if (absl::IsDeadlineExceeded(error) && !refused.ok()) return refused;
+    if (IsNotLeader(error)) refused = error;
+    Leave(used, error);
+    const bool again = IsNotLeader(error) || (repeatable && MayPass(error));
+    if (!again || absl::Now() >= retry_until) return error;
     if (Backoff(failed_tries)) return Interrupted();
   }
 }
 
 template <typename Stub, typename Request, typename Response, typename MakeRequest,
           typename OnResponse>
-absl::Status Connection::Stream(Stub& stub,
+absl::Status Connection::Stream(const Stubs<Stub>& stubs,
                                 std::unique_ptr<grpc::ClientReaderInterface<Response>> (
                                     Stub::*method)(grpc::ClientContext*, const Request&),
                                 const StreamOptions& options, MakeRequest make_request,
@@ -122,7 +155,8 @@ absl::Status Connection::Stream(Stub& stub,
     }
     const Interrupt::Scope scope(options_.interrupt, [&context] { context.TryCancel(); });
     const Request request = make_request();
-    auto reader = (stub.*method)(&context, request);
+    const std::size_t used = current();
+    auto reader = ((*stubs[used]).*method)(&context, request);
     bool got_message = false;
     bool stopped = false;
     Response response;
@@ -135,6 +169,7 @@ absl::Status Connection::Stream(Stub& stub,
     if (stopped) return absl::OkStatus();
     absl::Status error;
     if (Judge(status, options.deadline, &error) == StreamEnd::kDone) return error;
+    Leave(used, error);
     // A connection that delivered starts a new window; one that only opens and closes does not.
     if (got_message || failed_tries == 0) {
       if (got_message) failed_tries = 0;

@@ -15,6 +15,8 @@
 #include "absl/time/time.h"
 #include "coordinator/config/options.h"
 #include "coordinator/rpc/server.h"
+#include "coordinator/store/etcd/etcd_address.h"
+#include "coordinator/store_verbs.h"
 #include "coordinator/version.h"
 #include "proto/support/log.h"
 #include "proto/support/program_flags.h"
@@ -25,7 +27,27 @@ ABSL_FLAG(std::string, metrics_listen, "127.0.0.1:9464",
           "HOST:PORT of the Prometheus endpoint; empty: none");
 ABSL_FLAG(std::string, web_listen, "",
           "HOST:PORT of the status page, such as 127.0.0.1:7080; empty: none");
+ABSL_FLAG(
+    std::string, store, "sqlite",
+    "where jobs are kept: sqlite (in --state-dir), or etcd://HOST:PORT[,HOST:PORT...][/PREFIX]; "
+    "of several coordinators with the same etcd one leads and the others stand by");
 ABSL_FLAG(std::string, state_dir, "", "directory that jobs are kept in (created when missing)");
+ABSL_FLAG(std::string, etcd_tls_ca, "",
+          "PEM file of the authorities that etcd is checked by, or the word system; empty: no TLS");
+ABSL_FLAG(std::string, etcd_tls_certificate, "", "PEM file of the certificate shown to etcd");
+ABSL_FLAG(std::string, etcd_tls_key, "", "PEM file of its private key");
+ABSL_FLAG(int64_t, etcd_history_bytes, fsdp::coordinator::StoreOptions().history_bytes,
+          "with etcd: of one job's logs, and as much of its step records; beyond, the oldest go");
+ABSL_FLAG(absl::Duration, etcd_compaction_period,
+          fsdp::coordinator::StoreOptions().compaction_period,
+          "with etcd: how often what was overwritten is given up; 0: etcd does it by itself");
+ABSL_FLAG(absl::Duration, leader_lease, fsdp::coordinator::StoreOptions().lease,
+          "with etcd: a leader that is silent for this long has lost; whole seconds, at least 2s");
+ABSL_FLAG(std::string, advertise, "",
+          "HOST:PORT that this coordinator is reached at, told by those that stand by; empty: "
+          "--listen, with the host's name for a wildcard");
+ABSL_FLAG(std::string, from, "", "restore: the backup; migrate: a directory, or etcd://...");
+ABSL_FLAG(std::string, to, "", "backup: a new file; migrate: a directory, or etcd://...");
 ABSL_FLAG(std::string, port_file, "",
           "file to write {\"grpc\":…,\"metrics\":…,\"web\":…,\"pid\":…} to once serving");
 ABSL_FLAG(bool, insecure, false, "allow addresses that other machines reach, without encryption");
@@ -126,6 +148,17 @@ fsdp::coordinator::Options OptionsFromFlags() {
   return options;
 }
 
+fsdp::coordinator::StoreOptions StoreOptionsFromFlags() {
+  return {.store = absl::GetFlag(FLAGS_store),
+          .advertise = absl::GetFlag(FLAGS_advertise),
+          .tls = {.certificate = absl::GetFlag(FLAGS_etcd_tls_certificate),
+                  .key = absl::GetFlag(FLAGS_etcd_tls_key),
+                  .ca = absl::GetFlag(FLAGS_etcd_tls_ca)},
+          .lease = absl::GetFlag(FLAGS_leader_lease),
+          .history_bytes = absl::GetFlag(FLAGS_etcd_history_bytes),
+          .compaction_period = absl::GetFlag(FLAGS_etcd_compaction_period)};
+}
+
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "fsdp-coordinator: %s\n", std::string(status.message()).c_str());
   const bool usage = absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
@@ -136,6 +169,14 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string verb = argc > 1 ? argv[1] : "";
+  const bool is_verb = fsdp::coordinator::IsStoreVerb(verb);
+  // The flags of the verb are the coordinator's.
+  if (is_verb) {
+    argv[1] = argv[0];
+    ++argv;
+    --argc;
+  }
   const absl::StatusOr<bool> parsed = fsdp::ParseProgramFlags(
       argc, argv,
       {.name = "fsdp-coordinator",
@@ -148,12 +189,30 @@ int main(int argc, char** argv) {
            "--tls-certificate=server.crt "
            "--tls-key=server.key --tls-client-ca=ca.crt\n"
            "  fsdp-coordinator --state-dir=./state --access=./access.yaml "
-           "--audit-log=./audit.jsonl"});
+           "--audit-log=./audit.jsonl\n"
+           "  fsdp-coordinator --store=etcd://10.0.0.4:2379,10.0.0.5:2379,10.0.0.6:2379/fsdp "
+           "--etcd-tls-ca=etcd-ca.crt --listen=10.0.0.1:7070 ...\n"
+           "  fsdp-coordinator backup --state-dir=/var/lib/fsdp-coordinator --to=jobs.backup\n"
+           "  fsdp-coordinator restore --from=jobs.backup --state-dir=./state\n"
+           "  fsdp-coordinator migrate --from=./state --to=etcd://127.0.0.1:2379/fsdp\n\n"
+           "backup copies the jobs of a directory, also while a coordinator serves them; restore "
+           "and migrate want that none does. Each ends when it is done."});
   if (!parsed.ok()) return Fail(parsed.status());
   if (!*parsed) return 0;
   // gRPC's own lines would mix with ours; its errors reach us as statuses.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   if (absl::GetFlag(FLAGS_verbose)) fsdp::SetLogLevel(fsdp::LogLevel::kDebug);
+  const fsdp::coordinator::Options options = OptionsFromFlags();
+  const fsdp::coordinator::StoreOptions store = StoreOptionsFromFlags();
+  if (is_verb) {
+    const auto done = fsdp::coordinator::RunStoreVerb(verb, {.from = absl::GetFlag(FLAGS_from),
+                                                             .to = absl::GetFlag(FLAGS_to),
+                                                             .options = options,
+                                                             .store = store});
+    if (!done.ok()) return Fail(done.status());
+    std::printf("%s\n", done->c_str());
+    return 0;
+  }
 
   // Every thread inherits the mask; this one waits for the signals.
   sigset_t signals;
@@ -162,16 +221,20 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  const fsdp::coordinator::Options options = OptionsFromFlags();
-  auto server = fsdp::coordinator::Server::Start(options, [](absl::Status status) {
-    LOG_ERROR("cannot go on: %s", std::string(status.message()));
-    kill(getpid(), SIGUSR1);
-  });
+  auto server = fsdp::coordinator::Server::Start(
+      options,
+      [](absl::Status status) {
+        LOG_ERROR("cannot go on: %s", std::string(status.message()));
+        kill(getpid(), SIGUSR1);
+      },
+      /*admission=*/nullptr, /*clock=*/nullptr, store);
   if (!server.ok()) return Fail(server.status());
   const std::string metrics = options.metrics_listen.empty()
                                   ? "no metrics (--metrics-listen is empty)"
                                   : absl::StrCat("metrics at port ", (*server)->metrics_port());
-  LOG_INFO("fsdp-coordinator %s serves at port %d, %s", fsdp::coordinator::kVersion,
+  // With etcd it says by itself when it leads.
+  LOG_INFO("fsdp-coordinator %s %s at port %d, %s", fsdp::coordinator::kVersion,
+           fsdp::coordinator::IsEtcdAddress(store.store) ? "stands by" : "serves",
            (*server)->port(), metrics);
   if (!options.web_listen.empty()) LOG_INFO("status page at port %d", (*server)->web_port());
   if (!options.port_file.empty()) {
@@ -187,7 +250,7 @@ int main(int argc, char** argv) {
     LOG_INFO("%s: reading the configuration again", strsignal(received));
     (*server)->Reload();
   }
-  LOG_INFO("%s: draining", received == SIGUSR1 ? "the store failed" : strsignal(received));
+  LOG_INFO("%s: draining", received == SIGUSR1 ? "it cannot go on" : strsignal(received));
   (*server)->Drain();
   return received == SIGUSR1 ? 1 : 0;
 }

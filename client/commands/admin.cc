@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/commands/beside.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
 #include "client/render/table.h"
@@ -201,8 +202,23 @@ int CheckAccess(CommandRun& run, const std::string& path) {
   return ToInt(ExitCode::kOk);
 }
 
+// fsdp-coordinator has the store, which this program does not link; it checks the values.
+int RunStoreVerb(CommandRun& run, const std::string& verb) {
+  std::vector<std::string> arguments = {verb};
+  for (const char* name : {"state-dir", "from", "to"}) {
+    if (run.flags().Has(name)) {
+      arguments.push_back(absl::StrCat("--", name, "=", run.flags().GetString(name)));
+    }
+  }
+  return RunBeside(run, "fsdp-coordinator", arguments, absl::StrCat("admin ", verb));
+}
+
 int Run(CommandRun& run) {
   const std::vector<std::string>& given = run.flags().positional();
+  if (given[0] == "backup" || given[0] == "restore") {
+    if (given.size() == 1) return RunStoreVerb(run, given[0]);
+    return run.UsageError(absl::StrCat("unexpected argument \"", given[1], "\""));
+  }
   if (given[0] == "create-token") {
     if (given.size() == 1) return CreateToken(run);
     return run.UsageError(absl::StrCat("unexpected argument \"", given[1], "\""));
@@ -211,7 +227,8 @@ int Run(CommandRun& run) {
     if (given.size() == 2) return CheckAccess(run, given[1]);
     return run.UsageError("check-access takes the access file");
   }
-  return run.UsageError(absl::StrCat("no action ", given[0], "; use create-token or check-access"));
+  return run.UsageError(
+      absl::StrCat("no action ", given[0], "; use create-token, check-access, backup or restore"));
 }
 
 }  // namespace
@@ -219,17 +236,21 @@ int Run(CommandRun& run) {
 Command AdminCommand() {
   Command command;
   command.name = "admin";
-  command.summary = "Make tokens, check the access file";
-  command.arguments = "create-token|check-access [FILE]";
+  command.summary = "Make tokens, check the access file, back up the coordinator's jobs";
+  command.arguments = "create-token|check-access|backup|restore [FILE]";
   command.argument_kind = ArgumentKind::kFile;
-  command.actions = {"create-token", "check-access"};
+  command.actions = {"create-token", "check-access", "backup", "restore"};
   command.min_arguments = 1;
   command.max_arguments = 2;
   command.description =
       "  create-token        prints a new token, once, and its entry for the coordinator's access\n"
       "                      file, which has the token's hash alone\n"
       "  check-access FILE   what is wrong with an access file, or who may do what by it\n"
-      "Neither asks a coordinator. It takes a changed access file within a second.";
+      "  backup              copies the jobs of --state-dir to the new file --to, with its "
+      "checksum\n"
+      "                      beside it; also while the coordinator serves, on its machine\n"
+      "  restore             puts the backup --from into an empty --state-dir\n"
+      "None asks a coordinator. It takes a changed access file within a second.";
   command.flags = {{.name = "name",
                     .kind = FlagKind::kString,
                     .value_name = "NAME",
@@ -255,14 +276,25 @@ Command AdminCommand() {
                    {.name = "to",
                     .kind = FlagKind::kFile,
                     .value_name = "FILE",
-                    .help = "Write the token to this new file, for its owner's eyes, instead of "
-                            "printing it"}};
+                    .help = "create-token: write the token to this new file, for its owner's "
+                            "eyes, instead of printing it; backup: the new file"},
+                   {.name = "state-dir",
+                    .kind = FlagKind::kFile,
+                    .value_name = "DIR",
+                    .help = "backup, restore: the coordinator's --state-dir"},
+                   {.name = "from",
+                    .kind = FlagKind::kFile,
+                    .value_name = "FILE",
+                    .help = "restore: the backup"}};
   command.examples = {
       {"fsdpctl admin create-token --name alice --role submitter --queue research --expires 2160h "
        "--access access.yaml --to alice.token",
        "alice submits to one queue for 90 days"},
       {"fsdpctl admin create-token --name gpu-hosts --role worker", "for fsdp-worker --token-file"},
-      {"fsdpctl admin check-access access.yaml", "who may do what"}};
+      {"fsdpctl admin check-access access.yaml", "who may do what"},
+      {"fsdpctl admin backup --state-dir /var/lib/fsdp-coordinator --to jobs.backup",
+       "one file of one moment"},
+      {"fsdpctl admin restore --from jobs.backup --state-dir ./state", "into an empty folder"}};
   command.run = Run;
   return command;
 }

@@ -12,6 +12,7 @@
 #include "client/doctor/probe.h"
 #include "client/doctor/tls_checks.h"
 #include "client/render/table.h"
+#include "proto/support/address_list.h"
 #include "proto/support/listen_address.h"
 #include "worker/doctor/host_checks.h"
 #include "worker/doctor/host_facts.h"
@@ -59,9 +60,10 @@ bool IsEveryAddress(const std::string& address) {
   return address.starts_with("0.0.0.0:") || address.starts_with("[::]:");
 }
 
-// Where every address serves, the one that gRPC is reached at does.
+// Where every address serves, the one that gRPC is reached at does. Of several coordinators which
+// one answered is not known: none is probed.
 std::string CoordinatorMetrics(const std::string& server, const std::string& address) {
-  if (!IsEveryAddress(address)) return address;
+  if (!IsEveryAddress(address) || SplitAddresses(server).size() > 1) return address;
   return server.substr(0, server.rfind(':')) + address.substr(address.rfind(':'));
 }
 
@@ -73,7 +75,7 @@ std::vector<doctor::EndpointProbe> ProbeEndpoints(const std::string& server,
   std::set<std::string> seen;
   const auto probe = [&](const std::string& subject, const std::string& address) {
     if (address.empty() || IsEveryAddress(address) || !seen.insert(address).second) return;
-    if (IsLoopback(address) && !IsLoopback(server)) return;
+    if (IsLoopback(address) && !AllLoopback(server)) return;
     probes.push_back({subject, address, doctor::ProbeTcp(address, kProbeTimeout)});
   };
   probe("coordinator", CoordinatorMetrics(server, cluster.metrics_address()));

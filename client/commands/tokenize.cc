@@ -1,10 +1,7 @@
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "client/commands/beside.h"
 #include "client/commands/commands.h"
 #include "client/commands/common.h"
-#include "client/commands/process.h"
 
 namespace fsdp {
 namespace {
@@ -28,25 +25,7 @@ int Run(CommandRun& run) {
   for (const char* name : {"tokenizer", "output"}) {
     if (!run.flags().Has(name)) return run.UsageError(absl::StrCat("--", name, " is missing"));
   }
-  const std::filesystem::path program =
-      std::filesystem::path(run.world().executable).parent_path() / "fsdp-tokenize";
-  std::vector<std::string> command = {program.string()};
-  const std::vector<std::string> arguments = Arguments(run.flags());
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  run.out().flush();
-  auto child = Child::Start(
-      {.command = command, .log_path = "", .extra_environment = {}, .own_group = false});
-  if (absl::IsNotFound(child.status())) {
-    run.Fail(absl::FailedPreconditionError(
-        absl::StrCat(program.string(), " is missing: `tokenize` runs what lies beside fsdpctl")));
-    return ToInt(ExitCode::kInternal);
-  }
-  if (!child.ok()) return run.Fail(child.status());
-  while (!child->Poll().has_value()) {
-    // The terminal's Ctrl-C has reached it too; a signal to us alone is passed on.
-    if (run.world().interrupt->WaitFor(absl::Milliseconds(20))) child->Stop(absl::Seconds(5));
-  }
-  return ShellExitCode(*child->Poll());
+  return RunBeside(run, "fsdp-tokenize", Arguments(run.flags()), "tokenize");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/support/address_list.h"
 #include "proto/support/tls/tls_files.h"
 #include "proto/support/tls/tls_probe.h"
 
@@ -70,11 +71,15 @@ Findings CheckTls(const Settings& settings, absl::Time now) {
         CheckCertificate(absl::StrCat("authority ", authority.common_name), authority, now));
   }
   // Who does not answer is the coordinator's finding.
-  const auto chain = FetchChain(settings.server, kFetchTimeout);
-  if (!chain.ok()) return findings;
-  const auto shown = tls::ReadCertificates(*chain);
-  if (shown.ok() && !shown->empty()) {
-    findings.push_back(CheckCertificate("coordinator", shown->front(), now));
+  const std::vector<std::string> addresses = SplitAddresses(settings.server);
+  for (const std::string& address : addresses) {
+    const auto chain = FetchChain(address, kFetchTimeout);
+    if (!chain.ok()) continue;
+    const auto shown = tls::ReadCertificates(*chain);
+    if (!shown.ok() || shown->empty()) continue;
+    const std::string subject =
+        addresses.size() == 1 ? "coordinator" : absl::StrCat("coordinator ", address);
+    findings.push_back(CheckCertificate(subject, shown->front(), now));
   }
   return findings;
 }

@@ -101,11 +101,6 @@ absl::Status ValidateOptions(const Options& options) {
   }
   if (options.hardened) RETURN_IF_ERROR(CheckHardened(options));
   RETURN_IF_ERROR(CheckLimits(options));
-  if (options.state_dir.empty()) {
-    return absl::InvalidArgumentError(
-        "--state-dir is not set: give the directory that jobs are kept in, such as "
-        "/var/lib/fsdp-coordinator");
-  }
   const TimingOptions& timing = options.timing;
   const std::pair<const char*, absl::Duration> positive[] = {
       {"heartbeat", timing.heartbeat_period},

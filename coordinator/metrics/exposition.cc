@@ -105,6 +105,7 @@ std::vector<prometheus::MetricFamily> CoordinatorCollectable::Collect() const {
   }
   counters_.AddTo(&families);
   transport_.AddTo(&families);
+  families.Add("fsdp_coordinator_leader", {}, 1);
   families.Add("fsdp_build_info", {kVersion}, 1);
   families.Add("fsdp_start_timestamp_seconds", {}, stats.start_timestamp_seconds);
   return families.Take();

@@ -3,18 +3,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "coordinator/config/queue_file.h"
+#include "coordinator/errors/not_leader.h"
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/rpc/cluster_service.h"
 #include "coordinator/rpc/enrollment_service.h"
@@ -22,6 +26,7 @@
 #include "coordinator/rpc/job_service.h"
 #include "coordinator/rpc/parse_guard.h"
 #include "coordinator/rpc/services.h"
+#include "coordinator/rpc/standby.h"
 #include "coordinator/rpc/stream_pump.h"
 #include "coordinator/rpc/transport.h"
 #include "coordinator/rpc/worker_service.h"
@@ -29,6 +34,10 @@
 #include "coordinator/security/audit_log.h"
 #include "coordinator/security/call_limiter.h"
 #include "coordinator/security/enrollment.h"
+#include "coordinator/store/etcd/election.h"
+#include "coordinator/store/etcd/etcd_address.h"
+#include "coordinator/store/etcd/etcd_client.h"
+#include "coordinator/store/etcd/etcd_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/web/gated_page_access.h"
 #include "coordinator/web/web_endpoint.h"
@@ -69,11 +78,34 @@ class WithoutReflection : public grpc::ServerBuilderOption {
   }
 };
 
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+std::string NewIncarnation() {
+  std::random_device random;
+  return absl::StrFormat("%08x%08x", random(), random());
+}
+
+std::string WithPort(const std::string& address, int port) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+// Where others reach what listens at `address`, as far as that is known here.
+std::string ReachableAddress(const std::string& address, const std::string& host) {
+  const std::size_t colon = address.rfind(':');
+  const std::string listens_at = address.substr(0, colon);
+  const bool wildcard = listens_at == "0.0.0.0" || listens_at == "[::]";
+  return wildcard ? host + address.substr(colon) : address;
+}
+
 class ServerImpl : public Server {
  public:
   ServerImpl(const Options& options, std::function<void(absl::Status)> on_fatal,
-             const Admission* admission, Clock* clock)
+             const Admission* admission, Clock* clock, const StoreOptions& store)
       : options_(options),
+        store_options_(store),
         on_fatal_(std::move(on_fatal)),
         clock_(clock == nullptr ? Clock::Real() : *clock),
         admission_(admission) {}
@@ -81,6 +113,7 @@ class ServerImpl : public Server {
 
   absl::Status Start() {
     RETURN_IF_ERROR(ValidateOptions(options_));
+    RETURN_IF_ERROR(ValidateStoreOptions(store_options_, options_));
     // First: a certificate that cannot be used is told before the store is touched.
     ASSIGN_OR_RETURN(transport_, Transport::Create(options_, clock_));
     DeclareCounters(counters_);
@@ -91,57 +124,21 @@ class ServerImpl : public Server {
     if (!options_.audit_log.empty()) {
       ASSIGN_OR_RETURN(audit_, AuditLog::Open(options_.audit_log, counters_));
     }
-    StoreObserver observer;
-    observer.on_flush = [this](absl::Duration duration, std::int64_t /*batches*/) {
-      counters_.Observe("fsdp_store_fsync_seconds", duration);
-    };
-    ASSIGN_OR_RETURN(store_, SqliteStore::Open({.directory = options_.state_dir}, observer));
     if (admission_ == nullptr) {
       ASSIGN_OR_RETURN(PathRoots roots, PathRoots::Create(options_.allowed_paths));
       own_admission_ = std::make_unique<SpecAdmission>(std::move(roots));
       admission_ = own_admission_.get();
     }
-    Coordinator::Dependencies dependencies;
-    dependencies.clock = &clock_;
-    dependencies.store = store_.get();
-    dependencies.admission = admission_;
-    dependencies.counters = &counters_;
-    dependencies.on_fatal = [this](absl::Status status) { Fatal(std::move(status)); };
-    ASSIGN_OR_RETURN(coordinator_, Coordinator::Create(options_, std::move(dependencies)));
-    if (!options_.queue.file.empty()) {
-      queue_file_.emplace(options_.queue.file);
-      ASSIGN_OR_RETURN(const v1::QueueConfig config, queue_file_->Read());
-      coordinator_->SetQueues(config);
-    }
-    pump_ = std::make_unique<StreamPump>(kPumpThreads);
-    if (!options_.metrics_listen.empty()) {
-      collectable_ =
-          std::make_shared<CoordinatorCollectable>(*coordinator_, counters_, *transport_);
-      ASSIGN_OR_RETURN(metrics_, MetricsExposer::Start(options_.metrics_listen, /*num_threads=*/1,
-                                                       transport_->metrics_tls()));
-      metrics_->Register(collectable_);
-    }
-    RETURN_IF_ERROR(Listen());
-    if (!options_.web_listen.empty()) {
-      ASSIGN_OR_RETURN(web_, WebEndpoint::Start({.listen = options_.web_listen,
-                                                 .clock = &clock_,
-                                                 .coordinator = coordinator_.get(),
-                                                 .access = page_access_.get(),
-                                                 .tls = transport_->web_tls()}));
-    }
-    ticker_ = std::thread([this] {
-      do {
-        ReadQueues();
-        coordinator_->Tick();
-        KeepHouse();
-      } while (coordinator_->WaitForWork(options_.timing.tick_period));
-    });
-    SetHealth(true);
-    return absl::OkStatus();
+    if (IsEtcdAddress(store_options_.store)) return StandBy();
+    ASSIGN_OR_RETURN(store_, SqliteStore::Open({.directory = options_.state_dir}, Observer()));
+    return Serve();
   }
 
   void Drain() override {
     if (draining_.exchange(true)) return;
+    if (election_ != nullptr) election_->Withdraw();
+    if (elector_.joinable()) elector_.join();
+    standby_.reset();
     if (ticker_.joinable()) {
       coordinator_->Stop();
       ticker_.join();
@@ -150,7 +147,7 @@ class ServerImpl : public Server {
       SetHealth(false);
       // Calls that meet a closing server are cancelled by gRPC, without a reason: whoever writes
       // now hears of the store first.
-      if (fatal_) absl::SleepFor(std::min(options_.drain_timeout, kFailedStoreAnswers));
+      if (store_failed_) absl::SleepFor(std::min(options_.drain_timeout, kFailedStoreAnswers));
       coordinator_->Drain();
       coordinator_->directory().NotifyAll();
       grpc_->Shutdown(std::chrono::system_clock::now() +
@@ -160,6 +157,8 @@ class ServerImpl : public Server {
     web_.reset();
     metrics_.reset();
     if (store_ != nullptr) store_->Flush().IgnoreError();
+    // Only now: what was written is written, and another coordinator may lead.
+    if (election_ != nullptr) election_->Resign();
     grpc_.reset();
     pump_.reset();
   }
@@ -174,11 +173,124 @@ class ServerImpl : public Server {
   [[nodiscard]] int metrics_port() const override {
     return metrics_ == nullptr ? 0 : metrics_->port();
   }
-  [[nodiscard]] int web_port() const override { return web_ == nullptr ? 0 : web_->port(); }
+  [[nodiscard]] int web_port() const override { return web_port_; }
   Coordinator& coordinator() override { return *coordinator_; }
   Counters& counters() override { return counters_; }
 
  private:
+  StoreObserver Observer() {
+    return {.on_flush = [this](absl::Duration duration, std::int64_t /*batches*/) {
+      counters_.Observe("fsdp_store_fsync_seconds", duration);
+    }};
+  }
+
+  // Answers NOT_LEADER until this coordinator is elected, on a thread of its own; then serves.
+  absl::Status StandBy() {
+    ASSIGN_OR_RETURN(const EtcdAddress address, ParseEtcdAddress(store_options_.store));
+    ASSIGN_OR_RETURN(etcd_, EtcdClient::Create({.members = address.members,
+                                                .tls = store_options_.tls,
+                                                .tls_names = EtcdTlsNames()}));
+    ASSIGN_OR_RETURN(standby_, Standby::Start(options_, *transport_, [this] {
+                       // Asked as soon as it listens, which is before there is an election: that
+                       // tells the others at which port.
+                       const Election* const election = known_election_;
+                       const auto leader = election == nullptr ? std::nullopt : election->leader();
+                       return leader ? leader->address() : std::string();
+                     }));
+    port_ = standby_->port();
+    // The port that was free is this coordinator's from now on.
+    options_.listen = WithPort(options_.listen, port_);
+    if (!options_.metrics_listen.empty()) {
+      standby_collectable_ = NewStandbyCollectable(counters_, *transport_);
+      RETURN_IF_ERROR(StartMetrics());
+      metrics_->Register(standby_collectable_);
+    }
+    election_ = std::make_unique<Election>(
+        ElectionOptions{.prefix = address.prefix, .ttl = store_options_.lease, .self = Self()},
+        etcd_.get());
+    known_election_ = election_.get();
+    elector_ = std::thread([this, prefix = address.prefix] { Elect(prefix); });
+    return absl::OkStatus();
+  }
+
+  // On its own thread.
+  void Elect(const std::string& prefix) {
+    const auto leadership =
+        election_->Campaign([this](absl::Status status) { Fatal(std::move(status)); });
+    if (!leadership.ok()) return;
+    LOG_INFO("elected, with the fencing revision %d", leadership->create_revision);
+    if (absl::Status led = Lead(prefix, *leadership); !led.ok()) return Fatal(std::move(led));
+    LOG_INFO("leads, and serves at port %d", port_.load());
+  }
+
+  absl::Status Lead(const std::string& prefix, const Leadership& leadership) {
+    ASSIGN_OR_RETURN(store_,
+                     EtcdStore::Open({.prefix = prefix,
+                                      .history_bytes = store_options_.history_bytes,
+                                      .compaction_period = store_options_.compaction_period},
+                                     etcd_.get(), leadership, Observer()));
+    return Serve();
+  }
+
+  [[nodiscard]] etcd_v1::Leader Self() const {
+    etcd_v1::Leader self;
+    self.set_host(HostName());
+    self.set_pid(getpid());
+    self.set_incarnation(NewIncarnation());
+    self.set_address(store_options_.advertise);
+    if (self.address().empty()) self.set_address(ReachableAddress(options_.listen, self.host()));
+    return self;
+  }
+
+  absl::Status StartMetrics() {
+    ASSIGN_OR_RETURN(metrics_, MetricsExposer::Start(options_.metrics_listen, /*num_threads=*/1,
+                                                     transport_->metrics_tls()));
+    return absl::OkStatus();
+  }
+
+  // With a store that is this process's alone.
+  absl::Status Serve() {
+    Coordinator::Dependencies dependencies;
+    dependencies.clock = &clock_;
+    dependencies.store = store_.get();
+    dependencies.admission = admission_;
+    dependencies.counters = &counters_;
+    dependencies.on_fatal = [this](absl::Status status) { Fatal(std::move(status)); };
+    ASSIGN_OR_RETURN(coordinator_, Coordinator::Create(options_, std::move(dependencies)));
+    if (!options_.queue.file.empty()) {
+      queue_file_.emplace(options_.queue.file);
+      ASSIGN_OR_RETURN(const v1::QueueConfig config, queue_file_->Read());
+      coordinator_->SetQueues(config);
+    }
+    pump_ = std::make_unique<StreamPump>(kPumpThreads);
+    if (!options_.metrics_listen.empty()) {
+      if (metrics_ == nullptr) RETURN_IF_ERROR(StartMetrics());
+      collectable_ =
+          std::make_shared<CoordinatorCollectable>(*coordinator_, counters_, *transport_);
+      standby_collectable_.reset();
+      metrics_->Register(collectable_);
+    }
+    standby_.reset();
+    RETURN_IF_ERROR(Listen());
+    if (!options_.web_listen.empty()) {
+      ASSIGN_OR_RETURN(web_, WebEndpoint::Start({.listen = options_.web_listen,
+                                                 .clock = &clock_,
+                                                 .coordinator = coordinator_.get(),
+                                                 .access = page_access_.get(),
+                                                 .tls = transport_->web_tls()}));
+      web_port_ = web_->port();
+    }
+    ticker_ = std::thread([this] {
+      do {
+        ReadQueues();
+        coordinator_->Tick();
+        KeepHouse();
+      } while (coordinator_->WaitForWork(options_.timing.tick_period));
+    });
+    SetHealth(true);
+    return absl::OkStatus();
+  }
+
   // On the ticker's thread.
   void KeepHouse() {
     const MonotonicTime now = clock_.Now();
@@ -264,7 +376,8 @@ class ServerImpl : public Server {
     // It answers whoever asks, so it is there only where everybody may ask everything.
     const bool reflection = options_.reflection && access_->unrestricted() && !options_.hardened;
     if (!reflection) builder.SetOption(std::make_unique<WithoutReflection>());
-    builder.AddListeningPort(options_.listen, transport_->credentials(), &port_);
+    int port = 0;
+    builder.AddListeningPort(options_.listen, transport_->credentials(), &port);
     builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
     // Two coordinators on one port would each get half of the workers.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -283,12 +396,8 @@ class ServerImpl : public Server {
     builder.RegisterService(worker_service_.get());
     builder.RegisterService(enrollment_service_.get());
     grpc_ = builder.BuildAndStart();
-    if (grpc_ == nullptr || port_ == 0) {
-      return absl::UnavailableError(absl::StrCat("cannot listen at ", options_.listen,
-                                                 ": the port is taken or the address is not this "
-                                                 "machine's; is another coordinator running there? "
-                                                 "Give --listen a free address"));
-    }
+    port_ = port;
+    if (grpc_ == nullptr || port == 0) return CannotListen(options_.listen);
     SetHealth(false);
     return absl::OkStatus();
   }
@@ -304,17 +413,22 @@ class ServerImpl : public Server {
 
   void Fatal(absl::Status status) {
     if (fatal_.exchange(true)) return;
-    counters_.Add("fsdp_store_errors_total");
+    // One that no longer leads has nothing to tell: whoever asks is to ask the next one.
+    store_failed_ = !absl::IsAborted(status) && !IsNotLeader(status);
+    if (store_failed_) counters_.Add("fsdp_store_errors_total");
     if (on_fatal_) on_fatal_(std::move(status));
   }
 
-  const Options options_;
+  // `listen` gets the port that was free.
+  Options options_;
+  const StoreOptions store_options_;
   const std::function<void(absl::Status)> on_fatal_;
   Clock& clock_;
   std::unique_ptr<SpecAdmission> own_admission_;
   const Admission* admission_;
   std::atomic<bool> draining_{false};
   std::atomic<bool> fatal_{false};
+  std::atomic<bool> store_failed_{false};
   std::atomic<bool> reload_queues_{false};
   std::optional<QueueFile> queue_file_;
   MonotonicTime queues_looked_at_;
@@ -327,9 +441,13 @@ class ServerImpl : public Server {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Gate> gate_;
-  std::unique_ptr<SqliteStore> store_;
+  std::unique_ptr<EtcdClient> etcd_;
+  std::unique_ptr<Election> election_;
+  std::atomic<const Election*> known_election_{nullptr};
+  std::unique_ptr<JobStore> store_;
   std::unique_ptr<StreamPump> pump_;
   std::shared_ptr<CoordinatorCollectable> collectable_;
+  std::shared_ptr<prometheus::Collectable> standby_collectable_;
   std::unique_ptr<MetricsExposer> metrics_;
   std::unique_ptr<WebEndpoint> web_;
   std::unique_ptr<JobServiceImpl> job_service_;
@@ -338,18 +456,22 @@ class ServerImpl : public Server {
   std::unique_ptr<Enrollment> enrollment_;
   std::unique_ptr<EnrollmentServiceImpl> enrollment_service_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<Standby> standby_;
+  std::thread elector_;
   std::thread ticker_;
   // Of the ticker's thread.
   MonotonicTime last_housekeeping_;
-  int port_ = 0;
+  std::atomic<int> port_{0};
+  std::atomic<int> web_port_{0};
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options,
                                                       std::function<void(absl::Status)> on_fatal,
-                                                      const Admission* admission, Clock* clock) {
-  auto server = std::make_unique<ServerImpl>(options, std::move(on_fatal), admission, clock);
+                                                      const Admission* admission, Clock* clock,
+                                                      const StoreOptions& store) {
+  auto server = std::make_unique<ServerImpl>(options, std::move(on_fatal), admission, clock, store);
   RETURN_IF_ERROR(server->Start());
   return server;
 }

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/config/options.h"
+#include "coordinator/config/store_options.h"
 #include "coordinator/coordinator.h"
 #include "proto/support/clock.h"
 
@@ -18,16 +19,19 @@ namespace fsdp::coordinator {
 
 class Server {
  public:
-  // Opens the store, loads it and serves. `admission` null: the specification's. `on_fatal` is
-  // called when the process cannot go on.
-  //   INVALID_ARGUMENT, FAILED_PRECONDITION  as ValidateOptions, AccessControl::Open and
+  // Opens the store, loads it and serves. With a store on etcd it stands by first, and serves once
+  // it leads; that it cannot is then told by `on_fatal`. `admission` null: the specification's.
+  // `on_fatal` is called when the process cannot go on.
+  //   INVALID_ARGUMENT, FAILED_PRECONDITION  as ValidateOptions, ValidateStoreOptions,
+  //   AccessControl::Open and
   //                                          SqliteStore::Open
   //   UNAVAILABLE  an address cannot be bound
   //   DATA_LOSS    the store is corrupt
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options,
                                                        std::function<void(absl::Status)> on_fatal,
                                                        const Admission* admission = nullptr,
-                                                       Clock* clock = nullptr);
+                                                       Clock* clock = nullptr,
+                                                       const StoreOptions& store = {});
   // As Drain.
   virtual ~Server() = default;
 
@@ -43,8 +47,9 @@ class Server {
   [[nodiscard]] virtual int port() const = 0;
   // 0: no endpoint.
   [[nodiscard]] virtual int metrics_port() const = 0;
-  // 0: no status page.
+  // 0: no status page, or none yet.
   [[nodiscard]] virtual int web_port() const = 0;
+  // Not while it stands by.
   virtual Coordinator& coordinator() = 0;
   virtual Counters& counters() = 0;
 };

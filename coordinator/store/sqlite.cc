@@ -118,4 +118,16 @@ absl::StatusOr<std::string> SqliteConnection::QueryText(const std::string& sql) 
   return found ? statement.Text(0) : std::string();
 }
 
+absl::Status SqliteConnection::CopyTo(SqliteConnection& to) {
+  sqlite3_backup* const backup =
+      sqlite3_backup_init(to.connection_.get(), "main", connection_.get(), "main");
+  if (backup == nullptr) {
+    return SqliteToStatus(sqlite3_errcode(to.connection_.get()), to.connection_.get(), "backup");
+  }
+  constexpr int kAllPages = -1;
+  sqlite3_backup_step(backup, kAllPages);
+  const int code = sqlite3_backup_finish(backup);
+  return SqliteToStatus(code, to.connection_.get(), "backup");
+}
+
 }  // namespace fsdp::coordinator

@@ -60,6 +60,8 @@ class SqliteConnection {
   // The first column of the first row; 0 when there is none.
   absl::StatusOr<std::int64_t> QueryInt(const std::string& sql);
   absl::StatusOr<std::string> QueryText(const std::string& sql);
+  // All pages as they are now, into the empty database `to`. Who writes meanwhile is not held up.
+  absl::Status CopyTo(SqliteConnection& to);
 
  private:
   struct Close {

@@ -1,20 +1,12 @@
 #include "coordinator/store/sqlite_store.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <filesystem>
-#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "coordinator/store/resource_names.h"
-#include "proto/support/log.h"
 #include "proto/support/status.h"
 
 namespace fsdp::coordinator {
@@ -63,35 +55,6 @@ CREATE TABLE IF NOT EXISTS join_tokens (id TEXT PRIMARY KEY NOT NULL, record BLO
 )sql";
 
 }  // namespace
-
-// An exclusive flock that lives as long as the store; the file holds the pid for the error message.
-class SqliteStore::LockFile {
- public:
-  static absl::StatusOr<std::unique_ptr<LockFile>> Acquire(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("open(", path, ")"));
-    auto lock = std::unique_ptr<LockFile>(new LockFile(fd));
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      std::array<char, 32> pid{};
-      const ssize_t size = pread(fd, pid.data(), pid.size() - 1, 0);
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, ": another coordinator (pid ", size > 0 ? pid.data() : "unknown",
-                       ") uses this state directory; stop it or give --state-dir another value"));
-    }
-    const std::string pid = absl::StrCat(getpid());
-    if (ftruncate(fd, 0) != 0 || pwrite(fd, pid.data(), pid.size(), 0) < 0) {
-      return ErrnoToStatus(errno, absl::StrCat("write(", path, ")"));
-    }
-    return lock;
-  }
-  ~LockFile() { close(fd_); }
-  LockFile(const LockFile&) = delete;
-  LockFile& operator=(const LockFile&) = delete;
-
- private:
-  explicit LockFile(int fd) : fd_(fd) {}
-  const int fd_;
-};
 
 struct SqliteStore::Statements {
   SqliteStatement put_job, put_request, put_attempt, put_event, put_checkpoint, drop_checkpoint,
@@ -145,16 +108,9 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(SqliteStoreOption
 }
 
 SqliteStore::SqliteStore(SqliteStoreOptions options, StoreObserver observer)
-    : options_(std::move(options)), observer_(std::move(observer)) {}
+    : options_(std::move(options)), writes_(std::move(observer), options_.max_batches_per_flush) {}
 
-SqliteStore::~SqliteStore() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
+SqliteStore::~SqliteStore() { writes_.Stop(); }
 
 // What SQLite says names neither the file nor what to do.
 absl::Status SqliteStore::Explain(const absl::Status& status) const {
@@ -183,17 +139,19 @@ absl::Status SqliteStore::Explain(const absl::Status& status) const {
                   DatabasePath());
 }
 
-std::string SqliteStore::DatabasePath() const { return options_.directory + "/jobs.db"; }
-
 absl::Status SqliteStore::Start() {
   std::error_code error;
   std::filesystem::create_directories(options_.directory, error);
   if (error) {
     return ErrnoToStatus(error.value(), absl::StrCat("mkdir(", options_.directory, ")"));
   }
-  ASSIGN_OR_RETURN(lock_file_, LockFile::Acquire(options_.directory + "/coordinator.lock"));
+  ASSIGN_OR_RETURN(lock_file_, StateLock::Acquire(options_.directory));
   if (absl::Status opened = OpenDatabase(); !opened.ok()) return Explain(opened);
-  thread_ = std::thread([this] { WriterLoop(); });
+  writes_.Start(
+      [this](const std::deque<WriteQueue::Pending>& group) -> absl::StatusOr<std::size_t> {
+        if (absl::Status status = Commit(group); !status.ok()) return Explain(status);
+        return group.size();
+      });
   return absl::OkStatus();
 }
 
@@ -210,6 +168,21 @@ absl::Status SqliteStore::OpenDatabase() {
   return absl::OkStatus();
 }
 
+absl::Status SqliteStore::CheckSchema(SqliteConnection& database) {
+  ASSIGN_OR_RETURN(const std::int64_t application, database.QueryInt("PRAGMA application_id"));
+  ASSIGN_OR_RETURN(const std::int64_t version, database.QueryInt("PRAGMA user_version"));
+  if (application != kApplicationId) {
+    return absl::FailedPreconditionError(
+        "another program's database; move it away, or give --state-dir another value");
+  }
+  if (version != kSchemaVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("it has schema version ", version,
+                                                      "; this program knows ", kSchemaVersion,
+                                                      ": use a newer fsdp-coordinator"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SqliteStore::PrepareSchema() {
   RETURN_IF_ERROR(writer_.Execute(
       "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=4000;"
@@ -221,17 +194,7 @@ absl::Status SqliteStore::PrepareSchema() {
                                         "; PRAGMA user_version=", kSchemaVersion, ";", kSchema,
                                         "COMMIT;"));
   }
-  ASSIGN_OR_RETURN(const std::int64_t application, writer_.QueryInt("PRAGMA application_id"));
-  ASSIGN_OR_RETURN(const std::int64_t version, writer_.QueryInt("PRAGMA user_version"));
-  if (application != kApplicationId) {
-    return absl::FailedPreconditionError(
-        "another program's database; move it away, or give --state-dir another value");
-  }
-  if (version != kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("it has schema version ", version,
-                                                      "; this program knows ", kSchemaVersion,
-                                                      ": use a newer fsdp-coordinator"));
-  }
+  RETURN_IF_ERROR(CheckSchema(writer_));
   ASSIGN_OR_RETURN(
       const std::int64_t bytes,
       writer_.QueryInt("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"));
@@ -243,67 +206,9 @@ absl::Status SqliteStore::PrepareSchema() {
   return absl::OkStatus();
 }
 
-void SqliteStore::Write(StoreBatch batch, Done done) {
-  std::unique_lock lock(mutex_);
-  if (!failed_.ok()) {
-    const absl::Status failed = failed_;
-    lock.unlock();
-    if (done) done(failed);
-    return;
-  }
-  queue_.push_back({std::move(batch), std::move(done)});
-  lock.unlock();
-  wake_.notify_one();
-}
-
-absl::Status SqliteStore::Flush() {
-  std::promise<absl::Status> durable;
-  Write({}, [&durable](absl::Status status) { durable.set_value(std::move(status)); });
-  return durable.get_future().get();
-}
-
-void SqliteStore::WriterLoop() {
-  while (true) {
-    std::deque<Pending> group;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      while (!queue_.empty() &&
-             group.size() < static_cast<size_t>(options_.max_batches_per_flush)) {
-        group.push_back(std::move(queue_.front()));
-        queue_.pop_front();
-      }
-    }
-    const absl::Time start = absl::Now();
-    absl::Status status = Commit(group);
-    if (observer_.on_flush) {
-      observer_.on_flush(absl::Now() - start, static_cast<std::int64_t>(group.size()));
-    }
-    if (!status.ok()) {
-      const std::lock_guard lock(mutex_);
-      if (failed_.ok()) {
-        failed_ =
-            absl::UnavailableError(absl::StrCat("the store failed: ", Explain(status).message()));
-        LOG_ERROR("%s; no more writes are taken", std::string(failed_.message()));
-      }
-      status = failed_;
-      for (Pending& waiting : queue_) group.push_back(std::move(waiting));
-      queue_.clear();
-    }
-    for (Pending& pending : group) {
-      if (pending.done) pending.done(status);
-    }
-  }
-}
-
-absl::Status SqliteStore::Commit(std::deque<Pending>& group) {
-  {
-    const std::lock_guard lock(mutex_);
-    RETURN_IF_ERROR(failed_);
-  }
+absl::Status SqliteStore::Commit(const std::deque<WriteQueue::Pending>& group) {
   RETURN_IF_ERROR(writer_.Execute("BEGIN IMMEDIATE"));
-  for (const Pending& pending : group) {
+  for (const WriteQueue::Pending& pending : group) {
     if (absl::Status status = Apply(pending.batch); !status.ok()) {
       writer_.Execute("ROLLBACK").IgnoreError();
       return status;

@@ -5,16 +5,15 @@
 // one transaction, so concurrent submits share a disk flush. Readers use a connection of their own
 // and do not wait for the writer.
 
-#include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "coordinator/store/job_store.h"
 #include "coordinator/store/sqlite.h"
+#include "coordinator/store/state_lock.h"
+#include "coordinator/store/write_queue.h"
 
 namespace fsdp::coordinator {
 
@@ -29,7 +28,13 @@ struct SqliteStoreOptions {
 
 class SqliteStore : public JobStore {
  public:
-  //   FAILED_PRECONDITION  another process holds the directory (its pid is named), or the schema is
+  // Is it one of ours?
+  //   FAILED_PRECONDITION  another program's, or a later version's
+  static absl::Status CheckSchema(SqliteConnection& database);
+  static std::string DatabasePath(const std::string& directory) { return directory + "/jobs.db"; }
+
+  //   FAILED_PRECONDITION  another process holds the directory (its pid and host are named), or the
+  //   schema is
   //                        newer than this program
   //   DATA_LOSS            the database is corrupt
   //   PERMISSION_DENIED, RESOURCE_EXHAUSTED, NOT_FOUND  the directory cannot be written
@@ -39,8 +44,10 @@ class SqliteStore : public JobStore {
   ~SqliteStore() override;
 
   absl::StatusOr<StoreContents> Load() override;
-  void Write(StoreBatch batch, Done done) override;
-  absl::Status Flush() override;
+  void Write(StoreBatch batch, Done done) override {
+    writes_.Write(std::move(batch), std::move(done));
+  }
+  absl::Status Flush() override { return writes_.Flush(); }
   absl::StatusOr<std::vector<v1::JobEvent>> ReadEvents(const JobId& job, std::int64_t after,
                                                        std::int64_t limit) override;
   absl::StatusOr<std::vector<v1::StepMetrics>> ReadMetrics(const JobId& job, std::int64_t after,
@@ -51,23 +58,17 @@ class SqliteStore : public JobStore {
   absl::StatusOr<std::vector<records::JoinTokenRecord>> ReadJoinTokens() override;
 
  private:
-  struct Pending {
-    StoreBatch batch;
-    Done done;
-  };
   // Prepared once; used by the writer thread alone.
   struct Statements;
-  class LockFile;
 
   SqliteStore(SqliteStoreOptions options, StoreObserver observer);
   absl::Status Start();
   absl::Status OpenDatabase();
   absl::Status PrepareSchema();
-  [[nodiscard]] std::string DatabasePath() const;
+  [[nodiscard]] std::string DatabasePath() const { return DatabasePath(options_.directory); }
   // An error of the database with its file and the remedy.
   [[nodiscard]] absl::Status Explain(const absl::Status& status) const;
-  void WriterLoop();
-  absl::Status Commit(std::deque<Pending>& group);
+  absl::Status Commit(const std::deque<WriteQueue::Pending>& group);
   absl::Status Apply(const StoreBatch& batch);
   absl::Status ApplyJobs(const StoreBatch& batch);
   absl::Status ApplyStreams(const StoreBatch& batch);
@@ -76,20 +77,12 @@ class SqliteStore : public JobStore {
                                                 std::int64_t after, std::int64_t limit);
 
   const SqliteStoreOptions options_;
-  const StoreObserver observer_;
-  std::unique_ptr<LockFile> lock_file_;
+  std::unique_ptr<StateLock> lock_file_;
   SqliteConnection writer_;
   std::unique_ptr<Statements> statements_;
   std::mutex reader_mutex_;
   SqliteConnection reader_;
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Pending> queue_;
-  bool stopping_ = false;
-  // Once a commit failed nothing is written any more: memory and disk would part.
-  absl::Status failed_;
-  std::thread thread_;
+  WriteQueue writes_;
 };
 
 }  // namespace fsdp::coordinator

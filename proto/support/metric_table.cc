@@ -257,6 +257,12 @@ constexpr MetricDescriptor kTable[] = {
     {"fsdp_maintenance", kGauge, kCoordinator, "", kByState,
      "1 while there is maintenance (state hold: nothing is placed; closed: no jobs are taken "
      "either)."},
+    {"fsdp_coordinator_leader",
+     kGauge,
+     kCoordinator,
+     "",
+     {},
+     "1 on the coordinator that leads, 0 on one that stands by (docs/high_availability.md)."},
     {"fsdp_queue_wait_seconds",
      kHistogram,
      kCoordinator,

@@ -41,15 +41,17 @@ def settings(unit):
 
 def command_line(unit, environment):
     """ExecStart as systemd expands it, with the state in `environment`'s %S and %t."""
-    values = dict(word.split("=", 1) for word in settings(unit)["Environment"])
+    def specified(text):
+        return text.replace("%S", environment["%S"]).replace("%t", environment["%t"])
+
+    values = dict(specified(word).split("=", 1) for word in settings(unit)["Environment"])
     values.update(environment)
     words = []
     for word in settings(unit)["ExecStart"][0].split():
         if re.fullmatch(r"\$\w+", word):
             words += shlex.split(values[word[1:]])
         else:
-            word = word.replace("%S", environment["%S"]).replace("%t", environment["%t"])
-            words.append(re.sub(r"\$\{(\w+)\}", lambda match: values[match[1]], word))
+            words.append(re.sub(r"\$\{(\w+)\}", lambda match: values[match[1]], specified(word)))
     return words
 
 

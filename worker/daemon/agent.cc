@@ -11,6 +11,7 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "proto/support/access_token.h"
+#include "proto/support/address_list.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "proto/support/tls/grpc_credentials.h"
@@ -29,7 +30,8 @@ std::chrono::nanoseconds ToChrono(absl::Duration duration) {
 
 // A channel of its own for each dial: gRPC's shared one would add its own backoff to ours.
 std::shared_ptr<grpc::Channel> MakeChannel(
-    const Agent::Options& options, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    const Agent::Options& options, const std::string& address,
+    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   SetServerName(options.tls_server_name, &arguments);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -41,7 +43,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(options.coordinator, credentials, arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace
@@ -55,10 +57,10 @@ absl::Duration Backoff::Next() {
 struct Agent::Connection {
   // Certificates that cannot be read: it fails when it is opened, like a coordinator that cannot be
   // reached.
-  explicit Connection(const Options& options) {
+  Connection(const Options& options, std::string dialled) : address(std::move(dialled)) {
     auto credentials = ChannelCredentialsFrom(options.tls, TlsFileNames(), absl::Now());
     if (credentials.ok()) {
-      stub = v1::WorkerService::NewStub(MakeChannel(options, *credentials));
+      stub = v1::WorkerService::NewStub(MakeChannel(options, address, *credentials));
     } else {
       no_credentials = credentials.status();
     }
@@ -85,6 +87,7 @@ struct Agent::Connection {
     closed = true;
   }
 
+  const std::string address;
   absl::Status no_credentials;
   grpc::ClientContext context;
   // Null without credentials.
@@ -104,6 +107,7 @@ struct Agent::Connection {
 
 Agent::Agent(Options options, Spool& spool, AgentDelegate& delegate)
     : options_(std::move(options)),
+      addresses_(SplitAddresses(options_.coordinator)),
       spool_(spool),
       delegate_(delegate),
       heartbeat_(options_.heartbeat) {}
@@ -133,9 +137,12 @@ std::int64_t Agent::num_connects() const {
 
 void Agent::RunAgent() {
   Backoff backoff(options_.backoff_initial, options_.backoff_max, std::random_device{}());
-  absl::Status last_status;
+  // Of each address.
+  std::vector<absl::Status> last_status(addresses_.size());
+  std::size_t next = 0;
   while (true) {
-    auto connection = std::make_shared<Connection>(options_);
+    const std::size_t dialled = next;
+    auto connection = std::make_shared<Connection>(options_, addresses_[dialled]);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (stopping_) return;
@@ -156,21 +163,24 @@ void Agent::RunAgent() {
     if (absl::IsAborted(status) && !was_welcomed) return delegate_.OnReplaced(status);
     if (stopping) return;
     // Once per kind of failure, not once per attempt.
-    if (status != last_status) {
-      LOG_WARNING("coordinator %s: %s; dialling again", options_.coordinator,
-                  Explain(status).ToString());
+    if (status != last_status[dialled]) {
+      LOG_WARNING("coordinator %s: %s; dialling again", connection->address,
+                  Explain(status, connection->address).ToString());
     }
-    last_status = status;
+    last_status[dialled] = status;
+    // One that was lost may be back at once; one that refuses is left for the next.
+    if (!was_welcomed) next = (dialled + 1) % addresses_.size();
     lock.lock();
+    if (stopping_) return;
+    if (next != 0 && next != dialled) continue;
     if (wake_.wait_for(lock, ToChrono(backoff.Next()), [this] { return stopping_; })) return;
   }
 }
 
-absl::Status Agent::Explain(const absl::Status& status) const {
+absl::Status Agent::Explain(const absl::Status& status, const std::string& address) const {
   if (!absl::IsUnavailable(status)) return status;
-  const absl::Status reason = ProbeTls({.server = options_.coordinator,
-                                        .files = options_.tls,
-                                        .server_name = options_.tls_server_name});
+  const absl::Status reason =
+      ProbeTls({.server = address, .files = options_.tls, .server_name = options_.tls_server_name});
   return reason.ok() ? status : reason;
 }
 
@@ -226,7 +236,7 @@ void Agent::HandleWelcome(Connection& connection, const v1::Welcome& welcome) {
     spool_grew_ = true;
     beat_now_ = true;
   }
-  LOG_INFO("connected to coordinator %s", options_.coordinator);
+  LOG_INFO("connected to coordinator %s", connection.address);
   wake_.notify_all();
 }
 

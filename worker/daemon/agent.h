@@ -12,6 +12,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -60,7 +61,8 @@ class Backoff {
 class Agent {
  public:
   struct Options {
-    // HOST:PORT.
+    // HOST:PORT, or several with commas between, of coordinators that stand in for each other: each
+    // dial that fails is followed by one to the next.
     std::string coordinator;
     // File of the token that says that this is a worker, read at each dial; empty: none is sent.
     std::string token_file;
@@ -112,7 +114,7 @@ class Agent {
   void RunHeartbeat();
   absl::Status Converse(const std::shared_ptr<Connection>& connection);
   // What to say of a failure to connect: certificates, where they are the reason.
-  [[nodiscard]] absl::Status Explain(const absl::Status& status) const;
+  [[nodiscard]] absl::Status Explain(const absl::Status& status, const std::string& address) const;
   void HandleWelcome(Connection& connection, const fsdp::v1::Welcome& welcome);
   void HandleResponse(fsdp::v1::ConnectResponse response);
   void SendSpool(Connection& connection);
@@ -120,6 +122,8 @@ class Agent {
   std::shared_ptr<Connection> current() const;
 
   const Options options_;
+  // At least one.
+  const std::vector<std::string> addresses_;
   Spool& spool_;
   AgentDelegate& delegate_;
 

@@ -13,6 +13,7 @@
 #include "fsdp/v1/enrollment_service.grpc.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
+#include "proto/support/address_list.h"
 #include "proto/support/log.h"
 #include "proto/support/status.h"
 #include "proto/support/tls/authority.h"
@@ -80,6 +81,17 @@ absl::Status Explain(const absl::Status& status, const TlsProbe& probe) {
   return reason.ok() ? status : reason;
 }
 
+// Asks the addresses one after the other: the first that can be reached, and leads, decides.
+template <typename Ask>
+absl::Status AskInTurn(const std::string& coordinators, Ask ask) {
+  absl::Status status;
+  for (const std::string& address : SplitAddresses(coordinators)) {
+    status = ask(address);
+    if (!absl::IsUnavailable(status)) break;
+  }
+  return status;
+}
+
 // The key, by which the folder counts as taken.
 absl::Status CheckFree(const std::string& folder) {
   struct stat found{};
@@ -100,6 +112,30 @@ absl::Status WriteIdentity(const std::string& folder, const std::string& key,
   return tls::WriteTextFile(files.key, key, 0600);
 }
 
+absl::Status EnrollAt(const std::string& coordinator, const EnrollOptions& options,
+                      const tls::JoinToken& token) {
+  ASSIGN_OR_RETURN(const std::string authority,
+                   PinnedAuthority(coordinator, token.authority_fingerprint));
+  ASSIGN_OR_RETURN(const std::string key, tls::NewKey());
+  v1::EnrollWorkerRequest request;
+  request.set_token(tls::JoinTokenText(token));
+  ASSIGN_OR_RETURN(*request.mutable_signing_request(),
+                   tls::NewSigningRequest(key, options.workers.front(), UrisOf(options.workers)));
+  const auto stub = Dial(coordinator, options.tls_server_name,
+                         grpc::SslCredentials({.pem_root_certs = authority}));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
+  v1::EnrollWorkerResponse response;
+  const absl::Status called = FromGrpc(stub->EnrollWorker(&context, request, &response));
+  if (!called.ok()) {
+    return Explain(
+        called,
+        {.server = coordinator, .ca_pem = authority, .server_name = options.tls_server_name});
+  }
+  RETURN_IF_ERROR(tls::CheckKeyMatches(response.certificate(), key));
+  return WriteIdentity(options.folder, key, response);
+}
+
 }  // namespace
 
 TlsFiles IdentityFiles(const std::string& folder) {
@@ -113,26 +149,9 @@ absl::Status Enroll(const EnrollOptions& options) {
   ASSIGN_OR_RETURN(const std::string token_text, tls::ReadTextFile(options.join_token_file));
   const auto token = tls::ParseJoinToken(token_text);
   if (!token.ok()) return Annotate(token.status(), options.join_token_file);
-  ASSIGN_OR_RETURN(const std::string authority,
-                   PinnedAuthority(options.coordinator, token->authority_fingerprint));
-  ASSIGN_OR_RETURN(const std::string key, tls::NewKey());
-  v1::EnrollWorkerRequest request;
-  request.set_token(tls::JoinTokenText(*token));
-  ASSIGN_OR_RETURN(*request.mutable_signing_request(),
-                   tls::NewSigningRequest(key, options.workers.front(), UrisOf(options.workers)));
-  const auto stub = Dial(options.coordinator, options.tls_server_name,
-                         grpc::SslCredentials({.pem_root_certs = authority}));
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
-  v1::EnrollWorkerResponse response;
-  const absl::Status called = FromGrpc(stub->EnrollWorker(&context, request, &response));
-  if (!called.ok()) {
-    return Explain(called, {.server = options.coordinator,
-                            .ca_pem = authority,
-                            .server_name = options.tls_server_name});
-  }
-  RETURN_IF_ERROR(tls::CheckKeyMatches(response.certificate(), key));
-  return WriteIdentity(options.folder, key, response);
+  return AskInTurn(options.coordinator, [&](const std::string& coordinator) {
+    return EnrollAt(coordinator, options, *token);
+  });
 }
 
 bool RenewalDue(const tls::Certificate& certificate, absl::Time now) {
@@ -140,7 +159,7 @@ bool RenewalDue(const tls::Certificate& certificate, absl::Time now) {
   return now >= made + (certificate.not_after - made) * 2 / 3;
 }
 
-absl::Status Renew(const std::string& coordinator, const std::string& tls_server_name,
+absl::Status Renew(const std::string& coordinators, const std::string& tls_server_name,
                    const std::string& folder) {
   const TlsFiles files = IdentityFiles(folder);
   ASSIGN_OR_RETURN(const TlsMaterial material, LoadTlsMaterial(files, {}, absl::Now()));
@@ -149,12 +168,14 @@ absl::Status Renew(const std::string& coordinator, const std::string& tls_server
   ASSIGN_OR_RETURN(*request.mutable_signing_request(),
                    tls::NewSigningRequest(material.key_pem, old.common_name, old.uris));
   ASSIGN_OR_RETURN(const auto credentials, ChannelCredentialsFrom(files, {}, absl::Now()));
-  const auto stub = Dial(coordinator, tls_server_name, credentials);
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
   v1::RenewCertificateResponse response;
-  RETURN_IF_ERROR(Explain(FromGrpc(stub->RenewCertificate(&context, request, &response)),
-                          {.server = coordinator, .files = files, .server_name = tls_server_name}));
+  RETURN_IF_ERROR(AskInTurn(coordinators, [&](const std::string& coordinator) {
+    const auto stub = Dial(coordinator, tls_server_name, credentials);
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
+    return Explain(FromGrpc(stub->RenewCertificate(&context, request, &response)),
+                   {.server = coordinator, .files = files, .server_name = tls_server_name});
+  }));
   RETURN_IF_ERROR(tls::CheckKeyMatches(response.certificate(), material.key_pem));
   return tls::WriteTextFile(files.certificate, response.certificate(), 0644);
 }

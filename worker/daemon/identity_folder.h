@@ -22,7 +22,7 @@ namespace fsdp::daemon {
 TlsFiles IdentityFiles(const std::string& folder);
 
 struct EnrollOptions {
-  // HOST:PORT.
+  // HOST:PORT, or several with commas between.
   std::string coordinator;
   std::string tls_server_name;
   // What it is to be a certificate for.

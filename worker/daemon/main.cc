@@ -24,6 +24,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/support/access_token.h"
+#include "proto/support/address_list.h"
 #include "proto/support/listen_address.h"
 #include "proto/support/log.h"
 #include "proto/support/program_flags.h"
@@ -40,7 +41,9 @@
 #include "worker/daemon/worker_families.h"
 #include "worker/daemon/worker_tls.h"
 
-ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070", "HOST:PORT of the coordinator");
+ABSL_FLAG(std::string, coordinator, "127.0.0.1:7070",
+          "HOST:PORT of the coordinator; of several that stand in for each other all, with commas "
+          "between");
 ABSL_FLAG(std::string, tls_certificate, "", "PEM file of this worker's certificate");
 ABSL_FLAG(std::string, tls_key, "", "PEM file of its private key");
 ABSL_FLAG(std::string, tls_ca, "",
@@ -186,14 +189,14 @@ absl::StatusOr<Flags> ReadFlags(bool enroll) {
   ASSIGN_OR_RETURN(flags.tls, TlsFromFlags());
   if (flags.state_dir.empty() && !enroll)
     return Bad("state-dir", "", "is required: a directory of this worker");
-  if (!IsHostPort(flags.coordinator)) {
-    return Bad("coordinator", flags.coordinator, HostPortRemedy(flags.coordinator));
+  for (const std::string& address : SplitAddresses(flags.coordinator)) {
+    if (!IsHostPort(address)) return Bad("coordinator", address, HostPortRemedy(address));
   }
   RETURN_IF_ERROR(CheckListenAddress("metrics-listen", flags.metrics_listen,
                                      flags.insecure || !flags.tls.metrics.empty()));
   if (!flags.token_file.empty()) {
     RETURN_IF_ERROR(ReadTokenFile(flags.token_file).status());
-    const bool in_the_clear = flags.tls.coordinator.empty() && !IsLoopback(flags.coordinator);
+    const bool in_the_clear = flags.tls.coordinator.empty() && !AllLoopback(flags.coordinator);
     if (in_the_clear && !flags.insecure) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the token of ", flags.token_file, " would travel in the clear to ", flags.coordinator,

@@ -12,30 +12,21 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/store/etcd/election.h"
+#include "coordinator/store/etcd/etcd_store.h"
 #include "coordinator/store/job_store.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/etcd_process.h"
+#include "tests/support/temporary_folder.h"
 
 namespace fsdp::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class Directory {
- public:
-  Directory() {
-    char pattern[] = "/tmp/fsdp-store-test-XXXXXX";
-    path_ = mkdtemp(pattern);
-  }
-  ~Directory() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 records::JobRecord Job(const std::string& id, std::int64_t position) {
   records::JobRecord record;
@@ -47,14 +38,17 @@ records::JobRecord Job(const std::string& id, std::int64_t position) {
 
 struct Implementation {
   std::string name;
-  // A new store; for durable ones, on the same directory as before.
-  std::function<std::unique_ptr<JobStore>(const std::string& directory)> open;
+  // A new store; for durable ones, where the one of the same name was before.
+  std::function<std::shared_ptr<JobStore>(const std::string& directory)> open;
   bool durable = false;
 };
 
 class JobStoreContractTest : public ::testing::TestWithParam<Implementation> {
  protected:
-  void SetUp() override { store_ = GetParam().open(directory_.path()); }
+  void SetUp() override {
+    store_ = GetParam().open(directory_.path());
+    ASSERT_NE(store_, nullptr);
+  }
 
   // What is written so far must be there afterwards.
   void Reopen() {
@@ -73,8 +67,8 @@ class JobStoreContractTest : public ::testing::TestWithParam<Implementation> {
     return *std::move(contents);
   }
 
-  Directory directory_;
-  std::unique_ptr<JobStore> store_;
+  TemporaryFolder directory_;
+  std::shared_ptr<JobStore> store_;
 };
 
 TEST_P(JobStoreContractTest, AnEmptyStoreHoldsNothing) {
@@ -272,25 +266,165 @@ TEST_P(JobStoreContractTest, DoneRunsInTheOrderOfTheWrites) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
+TEST_P(JobStoreContractTest, JoinTokensAreKeptUntilTheyAreDeleted) {
+  StoreBatch batch;
+  batch.join_tokens.resize(2);
+  batch.join_tokens[0].set_id("b");
+  batch.join_tokens[1].set_id("a");
+  Write(std::move(batch));
+  StoreBatch use;
+  use.join_tokens.resize(1);
+  use.join_tokens[0].set_id("a");
+  use.join_tokens[0].set_peer("10.0.0.7");
+  use.deleted_join_tokens = {"b", "never-made"};
+  Write(std::move(use));
+  Reopen();
+  const auto tokens = store_->ReadJoinTokens();
+  ASSERT_EQ(tokens->size(), 1u);
+  EXPECT_EQ((*tokens)[0].peer(), "10.0.0.7");
+}
+
+TEST_P(JobStoreContractTest, NamesMayHoldAnyBytes) {
+  const std::string name("a/b\0%\xff", 7);
+  StoreBatch batch;
+  batch.jobs = {Job("a", 1), Job("a-b", 2)};
+  batch.workers.resize(1);
+  batch.workers[0].set_id("rack/1 host");
+  batch.rendezvous.push_back({JobId("a"), Epoch(3), name, "one"});
+  batch.rendezvous.push_back({JobId("a-b"), Epoch(3), name, "two"});
+  Write(std::move(batch));
+  Reopen();
+  StoreContents contents = Load();
+  ASSERT_EQ(contents.rendezvous.size(), 2u);
+  for (const RendezvousItem& item : contents.rendezvous) {
+    EXPECT_EQ(item.name, name);
+    EXPECT_EQ(item.epoch, Epoch(3));
+    EXPECT_EQ(item.value, item.job == JobId("a") ? "one" : "two");
+  }
+  EXPECT_EQ(contents.workers[0].id(), "rack/1 host");
+  // One job's values are not another's whose name begins with it.
+  StoreBatch clear;
+  clear.cleared_rendezvous.push_back(JobId("a"));
+  clear.deleted_workers = {WorkerId("rack/1 host")};
+  Write(std::move(clear));
+  contents = Load();
+  ASSERT_EQ(contents.rendezvous.size(), 1u);
+  EXPECT_EQ(contents.rendezvous[0].job, JobId("a-b"));
+  EXPECT_TRUE(contents.workers.empty());
+}
+
+// More changes than fit into one of etcd's transactions, and records larger than its requests.
+TEST_P(JobStoreContractTest, AHugeBatchIsStoredWhole) {
+  StoreBatch batch;
+  for (int i = 1; i <= 300; ++i) batch.jobs.push_back(Job(absl::StrCat("j", i), i));
+  records::JobRecord large = Job("large", 301);
+  large.mutable_job()->set_owner(std::string(5 << 20, 'x'));
+  batch.jobs.push_back(large);
+  for (int i = 1; i <= 50; ++i) {
+    v1::LogEntry entry;
+    entry.set_offset(i);
+    entry.set_text(std::string(50'000, 'a'));
+    batch.logs.push_back({JobId("j1"), entry});
+  }
+  batch.deleted_jobs.push_back(JobId("j1"));
+  Write(std::move(batch));
+  Reopen();
+  StoreContents contents = Load();
+  ASSERT_EQ(contents.jobs.size(), 301u);
+  EXPECT_EQ(contents.jobs[0].last_log, 50);
+  EXPECT_EQ(contents.jobs[300].record.SerializeAsString(), large.SerializeAsString());
+  EXPECT_EQ(store_->ReadLogs({.job = JobId("j1"), .after = 40})->entries.size(), 10u);
+  // A smaller one in its place, then none.
+  StoreBatch smaller;
+  smaller.jobs = {Job("large", 301)};
+  Write(std::move(smaller));
+  contents = Load();
+  EXPECT_EQ(contents.jobs[300].record.SerializeAsString(), Job("large", 301).SerializeAsString());
+  StoreBatch remove;
+  remove.deleted_jobs = {JobId("large"), JobId("j1")};
+  Write(std::move(remove));
+  EXPECT_EQ(Load().jobs.size(), 299u);
+  EXPECT_TRUE(store_->ReadLogs({.job = JobId("j1")})->entries.empty());
+}
+
+TEST_P(JobStoreContractTest, ATailIsFoundFarBack) {
+  for (int first = 1; first <= 6000; first += 500) {
+    StoreBatch batch;
+    if (first == 1) batch.jobs = {Job("a", 1)};
+    for (int i = first; i < first + 500; ++i) {
+      v1::LogEntry entry;
+      entry.set_offset(i);
+      entry.set_rank(i <= 10 ? 1 : 0);
+      batch.logs.push_back({JobId("a"), entry});
+    }
+    Write(std::move(batch));
+  }
+  LogQuery query{.job = JobId("a"), .rank = 1};
+  query.after = *store_->FindLogTail(query, 3);
+  const auto page = store_->ReadLogs(query);
+  ASSERT_EQ(page->entries.size(), 3u);
+  EXPECT_EQ(page->entries[0].offset(), 8);
+}
+
 std::unique_ptr<JobStore> OpenSqlite(const std::string& directory) {
   auto store = SqliteStore::Open({.directory = directory});
   EXPECT_TRUE(store.ok()) << store.status();
   return store.ok() ? *std::move(store) : nullptr;
 }
 
+// One etcd for all tests; it ends with them.
+class EtcdEnvironment : public ::testing::Environment {
+ public:
+  const EtcdProcess& process() {
+    if (process_ == nullptr) process_ = std::make_unique<EtcdProcess>();
+    return *process_;
+  }
+  void TearDown() override { process_.reset(); }
+
+ private:
+  std::unique_ptr<EtcdProcess> process_;
+};
+// Google Test owns it.
+EtcdEnvironment* const etcd_environment =
+    static_cast<EtcdEnvironment*>(::testing::AddGlobalTestEnvironment(new EtcdEnvironment));
+
+// The store and what it stands on; the directory's name serves as the prefix.
+struct EtcdBundle {
+  explicit EtcdBundle(const std::string& prefix) {
+    client = etcd_environment->process().Connect();
+    if (client == nullptr) return;
+    election = std::make_unique<Election>(ElectionOptions{.prefix = prefix}, client.get());
+    const auto leadership = election->Campaign(
+        [](const absl::Status& status) { ADD_FAILURE() << "the lease was lost: " << status; });
+    EXPECT_TRUE(leadership.ok()) << leadership.status();
+    auto opened = EtcdStore::Open({.prefix = prefix}, client.get(), *leadership);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    if (opened.ok()) store = *std::move(opened);
+  }
+  std::unique_ptr<EtcdClient> client;
+  std::unique_ptr<Election> election;
+  std::unique_ptr<EtcdStore> store;
+};
+
+std::shared_ptr<JobStore> OpenEtcd(const std::string& directory) {
+  auto bundle = std::make_shared<EtcdBundle>(directory);
+  return {bundle, bundle->store.get()};
+}
+
 INSTANTIATE_TEST_SUITE_P(All, JobStoreContractTest,
                          ::testing::Values(Implementation{"memory",
                                                           [](const std::string&) {
-                                                            return std::make_unique<MemoryStore>();
+                                                            return std::make_shared<MemoryStore>();
                                                           },
                                                           false},
-                                           Implementation{"sqlite", OpenSqlite, true}),
+                                           Implementation{"sqlite", OpenSqlite, true},
+                                           Implementation{"etcd", OpenEtcd, true}),
                          [](const auto& info) { return info.param.name; });
 
 // --- SQLite's own promises
 
 TEST(SqliteStoreTest, ConcurrentWritersShareFlushes) {
-  Directory directory;
+  TemporaryFolder directory;
   std::atomic<std::int64_t> flushes{0};
   StoreObserver observer;
   observer.on_flush = [&](absl::Duration, std::int64_t) { ++flushes; };
@@ -308,7 +442,7 @@ TEST(SqliteStoreTest, ConcurrentWritersShareFlushes) {
 }
 
 TEST(SqliteStoreTest, ACorruptDatabaseIsNamedNotServed) {
-  Directory directory;
+  TemporaryFolder directory;
   {
     auto store = SqliteStore::Open({.directory = directory.path()});
     ASSERT_TRUE(store.ok());
@@ -331,7 +465,7 @@ TEST(SqliteStoreTest, ACorruptDatabaseIsNamedNotServed) {
 }
 
 TEST(SqliteStoreTest, AFileThatIsNoDatabaseIsNamedWithTheRemedy) {
-  Directory directory;
+  TemporaryFolder directory;
   const std::string path = directory.path() + "/jobs.db";
   std::string bytes(20000, '\0');
   std::mt19937 random(1);
@@ -349,7 +483,7 @@ TEST(SqliteStoreTest, AFileThatIsNoDatabaseIsNamedWithTheRemedy) {
 }
 
 TEST(SqliteStoreTest, ANewerSchemaIsRefused) {
-  Directory directory;
+  TemporaryFolder directory;
   OpenSqlite(directory.path()).reset();
   sqlite3* raw = nullptr;
   ASSERT_EQ(sqlite3_open((directory.path() + "/jobs.db").c_str(), &raw), SQLITE_OK);
@@ -362,11 +496,13 @@ TEST(SqliteStoreTest, ANewerSchemaIsRefused) {
 }
 
 TEST(SqliteStoreTest, ADirectoryServesOneProcess) {
-  Directory directory;
+  TemporaryFolder directory;
   const auto first = OpenSqlite(directory.path());
   const auto second = SqliteStore::Open({.directory = directory.path()});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()),
+              HasSubstr(absl::StrCat("another coordinator (pid ", getpid(), " on ")));
 }
 
 }  // namespace

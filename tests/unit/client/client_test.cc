@@ -73,6 +73,88 @@ TEST(ClientCreateTest, NamesAndIds) {
   EXPECT_NE(id, Client::NewRequestId());
 }
 
+// Coordinators that stand in for each other: two services with the same job.
+class SeveralAddressesTest : public ::testing::Test {
+ protected:
+  SeveralAddressesTest() {
+    v1::Job job;
+    job.set_name(kJob);
+    job.set_state(v1::JOB_STATE_RUNNING);
+    for (FakeService* service : {&first_, &second_}) service->PutJob(job);
+    client_ = Over(first_.address() + "," + second_.address());
+  }
+  static std::unique_ptr<Client> Over(const std::string& servers) {
+    ClientOptions options;
+    options.server = servers;
+    return *Client::Create(options);
+  }
+  static grpc::Status StandsBy(const std::string& leader) {
+    return ServiceError(grpc::StatusCode::UNAVAILABLE, "this coordinator stands by", "NOT_LEADER",
+                        {}, {{"leader", leader}});
+  }
+
+  FakeService first_;
+  FakeService second_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(SeveralAddressesTest, AllMustBeAddresses) {
+  ClientOptions options;
+  for (const char* bad :
+       {"host:1,", ",host:1", "host:1,,host:2", "host:1,host", "host:1, host:2"}) {
+    options.server = bad;
+    EXPECT_EQ(Client::Create(options).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  options.server = "host:1,host:2,[::1]:3";
+  EXPECT_TRUE(Client::Create(options).ok());
+}
+
+TEST_F(SeveralAddressesTest, OneThatIsGoneIsLeftForTheNext) {
+  ASSERT_TRUE(client_->GetJob(kJob).ok());
+  EXPECT_TRUE(second_.calls().empty());
+  first_.Stop();
+  ASSERT_TRUE(client_->GetJob(kJob).ok());
+  EXPECT_EQ(second_.calls().size(), 1U);
+  // And back, also with a call that is not repeated once sent.
+  first_.Serve();
+  second_.Stop();
+  EXPECT_TRUE(client_->SuspendJob(kJob, "").ok());
+}
+
+TEST_F(SeveralAddressesTest, OneThatDoesNotLeadIsLeftAlsoByCallsThatAreNotRepeated) {
+  first_.FailUnary(StandsBy(""));
+  EXPECT_TRUE(client_->SuspendJob(kJob, "").ok());
+  EXPECT_EQ(second_.calls().size(), 1U);
+}
+
+TEST_F(SeveralAddressesTest, TheLeaderThatIsNamedIsAskedNext) {
+  FakeService third;
+  const auto client = Over(first_.address() + "," + third.address() + "," + second_.address());
+  first_.FailUnary(StandsBy(second_.address()));
+  ASSERT_TRUE(client->GetJob(kJob).ok());
+  EXPECT_TRUE(third.calls().empty());
+  EXPECT_EQ(second_.calls().size(), 1U);
+}
+
+TEST_F(SeveralAddressesTest, AStreamGoesOnAtTheNext) {
+  first_.BreakStreamAfter(1);
+  first_.FailUnary(StandsBy(second_.address()));
+  std::thread end([this] {
+    first_.WaitForStreams(1);
+    first_.Stop();
+    second_.WaitForStreams(1);
+    second_.SetState(kJob, v1::JOB_STATE_SUCCEEDED);
+  });
+  v1::JobState last = v1::JOB_STATE_UNSPECIFIED;
+  const absl::Status watched = client_->WatchJob(kJob, {}, [&](const v1::Job& job) {
+    last = job.state();
+    return true;
+  });
+  end.join();
+  EXPECT_TRUE(watched.ok()) << watched;
+  EXPECT_EQ(last, v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST(ClientUnreachableTest, FailsWithinItsWindow) {
   ClientOptions options;
   {

@@ -2,6 +2,7 @@
 // test of its own.
 
 #include "coordinator/config/options.h"
+#include "coordinator/config/store_options.h"
 #include "coordinator/lifecycle/job_state.h"
 #include "coordinator/membership/hang_rule.h"
 #include "coordinator/membership/liveness.h"
@@ -277,6 +278,38 @@ TEST(OptionsTest, ABindBeyondLoopbackMustBeAskedFor) {
     options.listen = address;
     EXPECT_EQ(ValidateOptions(options).code(), absl::StatusCode::kInvalidArgument) << address;
   }
+}
+
+TEST(OptionsTest, WhereJobsAreKeptIsOnePlaceThatIsSafe) {
+  Options options;
+  StoreOptions store;
+  const auto problem = [&] { return std::string(ValidateStoreOptions(store, options).message()); };
+  EXPECT_THAT(problem(), HasSubstr("--state-dir is not set"));
+  options.state_dir = "/tmp/x";
+  EXPECT_EQ(problem(), "");
+  store.store = "postgres";
+  EXPECT_THAT(problem(), HasSubstr("--store=postgres: want sqlite"));
+  store.store = "etcd://127.0.0.1:2379/fsdp";
+  EXPECT_THAT(problem(), HasSubstr("--state-dir=/tmp/x and --store=etcd://127.0.0.1:2379/fsdp"));
+  options.state_dir.clear();
+  EXPECT_EQ(problem(), "");
+  store.store = "etcd://127.0.0.1:2379,10.0.0.1:2379";
+  EXPECT_THAT(problem(), HasSubstr("10.0.0.1:2379 is another machine"));
+  store.tls.ca = "/etc/ca.pem";
+  EXPECT_EQ(problem(), "");
+  store.tls.key = "/etc/key.pem";
+  EXPECT_THAT(problem(), HasSubstr("--etcd-tls-certificate"));
+  store.tls = {};
+  options.insecure = true;
+  EXPECT_EQ(problem(), "");
+  store.lease = absl::Milliseconds(2500);
+  EXPECT_THAT(problem(), HasSubstr("--leader-lease=2.5s: want whole seconds"));
+  store.lease = absl::Seconds(3);
+  store.history_bytes = 10;
+  EXPECT_THAT(problem(), HasSubstr("--etcd-history-bytes=10: want at least 65536"));
+  store.history_bytes = 1 << 20;
+  store.advertise = "nowhere";
+  EXPECT_THAT(problem(), HasSubstr("--advertise=nowhere: want HOST:PORT"));
 }
 
 TEST(OptionsTest, TlsFilesThatNeedEachOtherAreNamedTogether) {
