@@ -42,8 +42,28 @@ if(FSDPCTL_SANITIZE STREQUAL "address")
 elseif(FSDPCTL_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
   add_link_options(-fsanitize=thread)
+elseif(FSDPCTL_SANITIZE STREQUAL "fuzzer")
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "FSDPCTL_SANITIZE is 'fuzzer', which clang alone has: cmake --preset fuzz")
+  endif()
+  # Of undefined behaviour what inputs bring about; the whole of it would double what is compiled.
+  set(undefined signed-integer-overflow,shift,integer-divide-by-zero,float-cast-overflow,bounds)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,${undefined} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  # g++'s own headers call what they declare deprecated.
+  add_compile_options(-Wno-deprecated-declarations)
+  add_link_options(-fsanitize=address,${undefined})
 elseif(NOT FSDPCTL_SANITIZE STREQUAL "")
-  message(FATAL_ERROR "FSDPCTL_SANITIZE is '${FSDPCTL_SANITIZE}': use address or thread")
+  message(FATAL_ERROR "FSDPCTL_SANITIZE is '${FSDPCTL_SANITIZE}': use address, thread or fuzzer")
+endif()
+
+# What protoc wrote is not ours to mend: no warnings, and no checks for undefined behaviour.
+set(FSDP_GENERATED_OPTIONS -w)
+if(FSDPCTL_SANITIZE STREQUAL "address")
+  list(APPEND FSDP_GENERATED_OPTIONS -fno-sanitize=undefined)
+elseif(FSDPCTL_SANITIZE STREQUAL "fuzzer")
+  # Nor to be found out: what the fuzzers are after lies behind the parser.
+  list(APPEND FSDP_GENERATED_OPTIONS -fno-sanitize=all -O0)
 endif()
 
 # fsdp_test(NAME name SOURCES a_test.cc... LIBS targets... [LABELS l...] [TIMEOUT seconds])

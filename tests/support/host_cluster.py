@@ -38,11 +38,11 @@ class HostCluster(Cluster):
     def start_workers(self):
         """None: tests say which host takes which flags."""
 
-    def start_worker(self, host, *flags, devices="cpu", family=None):
-        """Also restarts it. `family`: of the address at which it dials the coordinator."""
+    def start_worker(self, host, *flags, devices="cpu", family=None, coordinator=None):
+        """Also restarts it. `family`: of the address at which it dials the coordinator; or `coordinator`, a relay's."""
         key = f"worker-{host.name}"
         (self.root / f"{key}.ports").unlink(missing_ok=True)
-        coordinator = self.network.hosts[0].endpoint(self.ports["grpc"], CONTROL, family)
+        coordinator = coordinator or self.network.hosts[0].endpoint(self.ports["grpc"], CONTROL, family)
         self._spawn(key, *host.command(
             self.BIN / "fsdp-worker", f"--coordinator={coordinator}", f"--state-dir={self.root / key}",
             f"--devices={devices}", "--insecure", f"--metrics-listen={host.endpoint(0)}",
