@@ -233,7 +233,7 @@ class GrpcClient final : public Client {
     do {
       ASSIGN_OR_RETURN(
           v1::ListJoinTokensResponse page,
-          connection_.Call(*enrollment_, &EnrollmentStub::ListJoinTokens, request, true));
+          connection_.Call(enrollment_, &EnrollmentStub::ListJoinTokens, request, true));
       for (auto& token : *page.mutable_join_tokens()) tokens.push_back(std::move(token));
       request.set_page_token(page.next_page_token());
     } while (!request.page_token().empty());
@@ -244,8 +244,7 @@ class GrpcClient final : public Client {
     v1::RevokeJoinTokenRequest request;
     request.set_name(absl::StartsWith(token, "joinTokens/") ? token
                                                             : absl::StrCat("joinTokens/", token));
-    return connection_.Call(*enrollment_, &EnrollmentStub::RevokeJoinToken, request, false)
-        .status();
+    return connection_.Call(enrollment_, &EnrollmentStub::RevokeJoinToken, request, false).status();
   }
 
   absl::Status WatchJob(const std::string& job, const StreamOptions& options,

@@ -53,12 +53,16 @@ TEST_F(EtcdStoreTest, ABatchOfManyTransactionsIsWholeOrNotThereWhereverTheLeader
     const std::size_t jobs = NumJobs(*next);
     EXPECT_THAT(jobs, AnyOf(0u, 10u));
     if (jobs == 10) {
-      for (const StoredJob& job : next->Load()->jobs) EXPECT_EQ(job.attempts.size(), 1u);
+      const absl::StatusOr<StoreContents> contents = next->Load();
+      ASSERT_TRUE(contents.ok()) << contents.status();
+      for (const StoredJob& job : contents->jobs) EXPECT_EQ(job.attempts.size(), 1u);
     }
     // From some point on it is there, and before that never.
     EXPECT_GE(jobs, was_there ? 10u : 0u);
     was_there = jobs == 10;
-    if (written.ok()) EXPECT_EQ(jobs, 10u) << "acknowledged";
+    if (written.ok()) {
+      EXPECT_EQ(jobs, 10u) << "acknowledged";
+    }
     // Nothing staged is left.
     etcd::RangeRequest staged;
     staged.set_key(prefix_ + "/staged/");

@@ -70,7 +70,8 @@ TEST_F(AsyncCheckpointTest, AStopWaitsForTheCheckpointItAsksFor) {
   ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
   EXPECT_FALSE(epoch.done().finished());
   EXPECT_EQ(Newest()->step, epoch.done().last_step());
-  EXPECT_EQ(epoch.links[0]->Order(), "joined running step shard_written manifest published done");
+  EXPECT_EQ(epoch.links[0]->Order(),
+            "joined ceilings running step shard_written manifest published done");
 }
 
 TEST_F(AsyncCheckpointTest, AVerdictThatComesLateDoesNotStopTraining) {

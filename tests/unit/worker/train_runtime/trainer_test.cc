@@ -54,8 +54,9 @@ TEST_F(TrainerTest, ARankTellsItsStoryInOrder) {
   epoch.Run();
   ASSERT_TRUE(epoch.results[0].ok()) << epoch.results[0].status();
   ASSERT_TRUE(epoch.results[1].ok()) << epoch.results[1].status();
-  EXPECT_EQ(epoch.links[0]->Order(), "joined running step shard_written manifest published done");
-  EXPECT_EQ(epoch.links[1]->Order(), "joined running step shard_written done");
+  EXPECT_EQ(epoch.links[0]->Order(),
+            "joined ceilings running step shard_written manifest published done");
+  EXPECT_EQ(epoch.links[1]->Order(), "joined ceilings running step shard_written done");
   EXPECT_GT(epoch.links[0]->pulses(), 0);
 
   const v1::RankJoined joined = epoch.links[0]->Messages()[0].joined();
