@@ -74,6 +74,8 @@ class Prometheus:
         try:
             return json.loads(urllib.request.urlopen(url, timeout=20).read())["data"]
         except urllib.error.HTTPError as error:
+            if error.code == 503:  # it starts: no answer of the API, and plain text
+                raise
             raise QueryError(f"{parameters}: {json.loads(error.read())['error']}") from error
 
     def query(self, expression, **parameters):
