@@ -80,17 +80,17 @@ class Soak:
 
     def start_worker(self, host):
         _, port = self.relays[host.name]
-        self.cluster.environment = self.clock(f"worker-{host.name}")
+        self.cluster.daemon_environment = self.clock(f"worker-{host.name}")
         self.cluster.start_worker(host, "--job-network=10.77.2.0/24", devices=f"cpu:{SLOTS}",
                                   coordinator=self.network.hosts[0].endpoint(port))
-        self.cluster.environment = {}
+        self.cluster.daemon_environment = {}
 
     def start_coordinator(self):
-        self.cluster.environment = self.clock("coordinator")
+        self.cluster.daemon_environment = self.clock("coordinator")
         with contextlib.suppress(AssertionError):
             # A full disk may end it again at once: the next look starts it anew.
             self.cluster.start_coordinator()
-        self.cluster.environment = {}
+        self.cluster.daemon_environment = {}
 
     def clock(self, key):
         """The wall clock of a process, alone, as the file says; its monotonic one goes on."""

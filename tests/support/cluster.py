@@ -79,7 +79,7 @@ class Cluster:
         self.separate = separate
         self.root = pathlib.Path(state_dir or tempfile.mkdtemp(prefix="fsdp-test-"))
         # Of processes that are started from now on, beside this one's own.
-        self.environment = {}
+        self.daemon_environment = {}
         self.processes = {}
         self.ports = {}
 
@@ -106,7 +106,7 @@ class Cluster:
         log = open(self.root / f"{key}.log", "ab")
         self.processes[key] = subprocess.Popen(
             [str(part) for part in command], stdout=log, stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **self.environment})
+            stdin=subprocess.DEVNULL, start_new_session=True, env={**os.environ, **self.daemon_environment})
         log.close()
 
     def _port_file(self, key, timeout=90):
