@@ -22,7 +22,6 @@ ADDING = ("data", "compute", "exposed_gather", "exposed_scatter", "optimizer", "
 # (board, panel) or (board, panel, legend): queries that only a GPU has data for. They must be empty here.
 NOT_ON_A_CPU = {
     ("roofline", "Tensor pipes active"),
-    ("communication", "Bus bandwidth", "roof"),
     ("memory", "Fullest device"), ("memory", "Devices"),
     ("gpu", "Hottest"), ("gpu", "Power"), ("gpu", "Slowest clock"), ("gpu", "Uncorrected memory errors"),
     ("gpu", "Power by device"), ("gpu", "Temperature"), ("gpu", "SM clock"), ("gpu", "Throttled"),
