@@ -41,13 +41,12 @@ class LocalLink final : public TrainerLink, private RendezvousStore {
 
   absl::Status Send(const v1::TrainerToDaemon& message) override {
     if (message.has_step()) ++num_steps_;
-    if (message.has_profile() && message.profile().state() == v1::PROFILE_STATE_FAILED) {
+    const v1::ProfileState profile = message.profile().state();
+    if (profile == v1::PROFILE_STATE_FAILED) {
       LOG_ERROR("the profile failed: %s", message.profile().message());
-      profiled_ = true;
     }
-    if (message.has_profile() && message.profile().state() == v1::PROFILE_STATE_DONE) {
-      profiled_ = true;
-    }
+    profiled_ =
+        profiled_ || profile == v1::PROFILE_STATE_FAILED || profile == v1::PROFILE_STATE_DONE;
     if (!message.has_manifest()) return absl::OkStatus();
     v1::ManifestVerdict verdict;
     verdict.set_step(message.manifest().checkpoint().step());

@@ -122,6 +122,8 @@ absl::StatusOr<double> MeasureCollective(Communicator& communicator, Device& dev
     const double seconds = static_cast<double>(MonotonicNs() - begin) * 1e-9;
     // The first one connects.
     shortest = i <= 1 ? seconds : std::min(shortest, seconds);
+    // A peer that is gone ends the waiting, too.
+    RETURN_IF_ERROR(communicator.Health());
   }
   const auto bytes = static_cast<double>(shard_bytes) * static_cast<double>(world - 1);
   return bytes / std::max(shortest, 1e-9);
